@@ -1,0 +1,62 @@
+"""Everything that flashgen raises on purpose.
+
+A message is one line: the argument, its value and what is allowed. The command line prints it after
+``error:`` and exits with status 2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+
+class FlashgenError(Exception):
+    """The root of the hierarchy; catch it to catch every deliberate refusal."""
+
+
+class InvalidArgument(FlashgenError, ValueError):
+    """An argument is outside what is allowed: names it, gives its value and what would be right."""
+
+    def __init__(self, argument: str, value: object, allowed: str):
+        super().__init__(f"{argument} is {value}; {allowed}")
+        self.argument, self.value, self.allowed = argument, value, allowed
+
+
+class IllegalPass(FlashgenError):
+    """A pass was asked for where it is not legal: names the pass, the operation and the reason."""
+
+    def __init__(self, pass_name: str, op_name: str, reason: str):
+        super().__init__(f"{pass_name}: {op_name}: {reason}")
+        self.pass_name, self.op_name, self.reason = pass_name, op_name, reason
+
+
+class ParseFailure(FlashgenError):
+    """A text is not a module, or a pipeline is not a list of passes."""
+
+
+class TargetLimit(FlashgenError):
+    """A kernel does not fit its target: which resource, how much, and what would fit."""
+
+
+class MissingTool(FlashgenError):
+    """A compiler or a device is not here: what to install, and what works without it."""
+
+
+class CompileFailure(FlashgenError):
+    """A compiler refused an emitted file; carries the compiler's own words."""
+
+
+class KernelFailure(FlashgenError):
+    """A compiled kernel reported that it could not run (for instance, out of memory)."""
+
+
+def check_choice(argument: str, value: object, choices: Iterable[object]) -> None:
+    """Raise InvalidArgument unless ``value`` is one of ``choices``."""
+    known = list(choices)
+    if value not in known:
+        raise InvalidArgument(argument, repr(value), f"one of {', '.join(map(repr, known))} is allowed")
+
+
+def check_positive(argument: str, value: object) -> None:
+    """Raise InvalidArgument unless ``value`` is an int of at least 1."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise InvalidArgument(argument, repr(value), "a whole number of at least 1 is allowed")

@@ -1,0 +1,57 @@
+"""What a machine is, as far as emission needs to know: a description, never code that runs on it."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import ClassVar
+
+from flashgen.errors import InvalidArgument
+from flashgen.problem import Problem
+from flashgen.schedule import Schedule
+
+
+@dataclass(frozen=True)
+class TileLayout:
+    """How the plan lays a tile out in scratch memory: both extents are rounded up to these multiples.
+
+    What lies in the padding is never specified; an operation may write it and must not let it through.
+    """
+
+    rows: int = 1
+    cols: int = 1
+
+
+class Target(ABC):
+    """One kind of machine. Subclasses are stateless; limits are class attributes."""
+
+    name: ClassVar[str]
+    """What --target takes; part of every variant's name."""
+    language: ClassVar[str]
+    """Folder of templates: "cpp" or "cuda"."""
+    suffix: ClassVar[str]
+    """File name ending of its source."""
+    dtypes: ClassVar[tuple[str, ...]]
+    """Storage types that its templates know."""
+    layout: ClassVar[TileLayout]
+
+    def complete(self, problem: Problem, schedule: Schedule) -> Schedule:
+        """The schedule with its open fields filled, checked to fit.
+
+        Raises InvalidArgument (a type or panel that this target does not have) or TargetLimit (which
+        resource, how much of it, and the nearest tiles that fit).
+        """
+        if problem.dtype not in self.dtypes:
+            allowed = f"target {self.name} has {', '.join(self.dtypes)}"
+            raise InvalidArgument("dtype", repr(problem.dtype), allowed)
+        filled = self.fill(problem, schedule)
+        self.check(problem, filled)
+        return filled
+
+    @abstractmethod
+    def fill(self, problem: Problem, schedule: Schedule) -> Schedule:
+        """The schedule with br, bc and panel decided."""
+
+    @abstractmethod
+    def check(self, problem: Problem, schedule: Schedule) -> None:
+        """Raise unless the complete schedule fits this machine."""

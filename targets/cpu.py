@@ -1,0 +1,87 @@
+"""Processors with 256-bit and with 512-bit vectors."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import ClassVar
+
+from flashgen.errors import InvalidArgument, TargetLimit
+from flashgen.problem import Problem
+from flashgen.schedule import Schedule
+from flashgen.targets.base import Target, TileLayout
+
+FLOAT = 4  # bytes
+
+
+class Cpu(Target):
+    """What both have in common: a micro-kernel of ``micro`` rows and columns, operands packed in panels."""
+
+    language = "cpp"
+    suffix = ".cpp"
+    dtypes = ("float32",)
+    lanes: ClassVar[int]
+    """float32 values in one vector."""
+    registers: ClassVar[int]
+    """Vector registers; the micro-kernel's accumulators, one operand row and one broadcast fit in them."""
+    micro: ClassVar[tuple[int, int]]
+    """Rows and columns of a register block of the matrix products."""
+    flags: ClassVar[tuple[str, ...]]
+    """Compiler flags that choose the instruction set."""
+    scratch_limit: ClassVar[int] = 64 << 20
+    """Bytes of tile buffers that one thread may hold."""
+
+    def fill(self, problem: Problem, schedule: Schedule) -> Schedule:
+        rows, cols = self.default_tiles(problem)
+        return replace(
+            schedule,
+            br=schedule.br or rows,
+            bc=schedule.bc or cols,
+            panel=self.micro[1] if schedule.panel is None else schedule.panel,
+        )
+
+    def default_tiles(self, problem: Problem) -> tuple[int, int]:
+        """Br a multiple of the micro-kernel's rows; Br x Bc scores stay in a second-level cache of 256 KiB."""
+        mr, nr = self.micro
+        bc = 512 if max(problem.head_dim, problem.head_dim_v) <= 64 else 256
+        return max(96 // mr, 1) * mr, -(-bc // nr) * nr
+
+    def check(self, problem: Problem, schedule: Schedule) -> None:
+        if schedule.panel != self.micro[1]:
+            allowed = f"target {self.name} packs panels of {self.micro[1]} columns"
+            raise InvalidArgument("panel", schedule.panel, allowed)
+        assert schedule.br is not None and schedule.bc is not None
+        if (need := self.scratch(problem, schedule.br, schedule.bc)) > self.scratch_limit:
+            br, bc = schedule.br, schedule.bc
+            while self.scratch(problem, br, bc) > self.scratch_limit and max(br, bc) > 1:
+                br, bc = (br // 2, bc) if br >= bc else (br, bc // 2)
+            raise TargetLimit(
+                f"tiles {schedule.br} x {schedule.bc} need {need} bytes of scratch memory a thread; "
+                f"target {self.name} allows {self.scratch_limit}: {br} x {bc} fit"
+            )
+
+    def scratch(self, problem: Problem, br: int, bc: int) -> int:
+        """Bytes of the tiles that live at once: Q, scaled Q, O, the scores, and the packed K and V."""
+        d, dv = problem.head_dim, problem.head_dim_v
+        return FLOAT * (br * (2 * d + 2 * dv + 2 * bc) + bc * (d + dv))
+
+
+class Avx2(Cpu):
+    """x86-64 with AVX2 and FMA (x86-64-v3): 16 registers of 8 floats."""
+
+    name = "avx2"
+    lanes = 8
+    registers = 16
+    micro = (6, 16)
+    layout = TileLayout(rows=6, cols=32)
+    flags = ("-march=x86-64-v3",)
+
+
+class Avx512(Cpu):
+    """x86-64 with AVX-512 F, BW, CD, DQ and VL (x86-64-v4): 32 registers of 16 floats."""
+
+    name = "avx512"
+    lanes = 16
+    registers = 32
+    micro = (14, 32)
+    layout = TileLayout(rows=14, cols=64)
+    flags = ("-march=x86-64-v4", "-mprefer-vector-width=512")
