@@ -1,0 +1,279 @@
+"""What is computed from tiles and stock arith lacks.
+
+Some operands restrict where an operation looks. `where` is a visibility of each element; `over` and
+`only` are spans, an interval of columns a row (see tile.row_span). What a span excludes is not read, so
+NaN there is harmless, and of a result it is *unspecified*: NaN in the interpreter, anything in a kernel.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from xdsl.dialects.builtin import FloatAttr, TensorType, UnitAttr
+from xdsl.ir import SSAValue
+from xdsl.irdl import (
+    AttrSizedOperandSegments,
+    IRDLOperation,
+    irdl_op_definition,
+    operand_def,
+    opt_operand_def,
+    opt_prop_def,
+    prop_def,
+    result_def,
+    traits_def,
+)
+from xdsl.traits import Pure
+
+from flashgen.ir.types import check, element_of, f32, i1, index, shape_of, tile
+
+
+def check_span(op: IRDLOperation, span: SSAValue | None, rows: int) -> None:
+    """A span has one interval of columns a row."""
+    fits = span is None or (shape_of(span) == (rows, 2) and element_of(span) == index)
+    check(fits, f"{op.name}: a span of one interval a row wanted, tensor<{rows}x2xindex>")
+
+
+@irdl_op_definition
+class BroadcastOp(IRDLOperation):
+    """`%t = tile.broadcast %m : tensor<4xf32> -> tensor<4x8xf32>`; also of a scalar to any tile.
+
+    One value a row is repeated along the row. A view: the plan gives it no buffer.
+    """
+
+    name = "tile.broadcast"
+    operand = operand_def()
+    result = result_def(TensorType)
+    traits = traits_def(Pure())
+    assembly_format = "$operand attr-dict `:` type($operand) `->` type($result)"
+
+    def __init__(self, operand: SSAValue, result: TensorType):
+        super().__init__(operands=[operand], result_types=[result])
+
+    def verify_(self) -> None:
+        shape = shape_of(self.operand)
+        check(shape_of(self.result)[: len(shape)] == shape, f"{self.name}: leading dimensions differ")
+        check(element_of(self.operand) == element_of(self.result), f"{self.name}: element types differ")
+
+
+@irdl_op_definition
+class DotOp(IRDLOperation):
+    """`%s = tile.dot %q, %k transpose : tensor<4x8xf32>, tensor<6x8xf32> -> tensor<4x6xf32>`
+    `%y = tile.dot %p, %v where %vis : tensor<4x6xi1> acc %x : ...`
+
+    A matrix product; the right side may be transposed, or packed (rank 3, see tile.pack).
+    `where %vis`: element (i, r) of the left side takes part only where %vis[i, r].
+    `over %span`: the same, for an interval of the contraction a row.
+    `only %span`: result columns that are wanted; the others are unspecified.
+    `acc %x`: is added to x, in ascending order of the contraction, one fused multiply-add a step.
+    """
+
+    name = "tile.dot"
+    lhs = operand_def(TensorType)
+    rhs = operand_def(TensorType)
+    where = opt_operand_def(TensorType)
+    over = opt_operand_def(TensorType)
+    only = opt_operand_def(TensorType)
+    acc = opt_operand_def(TensorType)
+    transpose = opt_prop_def(UnitAttr)
+    result = result_def(TensorType)
+    traits = traits_def(Pure())
+    irdl_options = (AttrSizedOperandSegments(as_property=True),)
+    assembly_format = (
+        "$lhs `,` $rhs (`transpose` $transpose^)? (`where` $where^ `:` type($where))?"
+        " (`over` $over^ `:` type($over))? (`only` $only^ `:` type($only))? (`acc` $acc^ `:` type($acc))?"
+        " attr-dict `:` type($lhs) `,` type($rhs) `->` type($result)"
+    )
+
+    def __init__(
+        self,
+        lhs: SSAValue,
+        rhs: SSAValue,
+        *,
+        transpose: bool = False,
+        where: SSAValue | None = None,
+        over: SSAValue | None = None,
+        only: SSAValue | None = None,
+        acc: SSAValue | None = None,
+    ):
+        rows, cols = unpacked_shape(rhs)
+        super().__init__(
+            operands=[lhs, rhs, where, over, only, acc],
+            properties={"transpose": UnitAttr() if transpose else None},
+            result_types=[tile(shape_of(lhs)[0], rows if transpose else cols)],
+        )
+
+    def but(self, **changes: Any) -> DotOp:
+        """A copy, not yet inserted, with some of the constructor's arguments changed."""
+        own: dict[str, Any] = {n: getattr(self, n) for n in ("lhs", "rhs", "where", "over", "only", "acc")}
+        return DotOp(**(own | {"transpose": self.transpose is not None} | changes))
+
+    def verify_(self) -> None:
+        (m, k), (rows, cols) = shape_of(self.lhs), unpacked_shape(self.rhs)
+        k2, n = (cols, rows) if self.transpose else (rows, cols)
+        check(k == k2 and shape_of(self.result) == (m, n), f"tile.dot: {m}x{k} by {k2}x{n} does not compose")
+        mask = self.where is None or (shape_of(self.where) == (m, k) and element_of(self.where) == i1)
+        check(mask, "tile.dot: where is an i1 tile shaped as the left side")
+        check_span(self, self.over, m)
+        check_span(self, self.only, m)
+        check(self.acc is None or self.acc.type == self.result.type, "tile.dot: acc is typed as the result")
+
+
+def unpacked_shape(v: SSAValue) -> tuple[int, int]:
+    """Rows and columns of a matrix, or of the matrix that panels cover (their padding included)."""
+    shape = shape_of(v)
+    check(len(shape) in (2, 3), "a matrix, or panels of one, wanted")
+    return (shape[0], shape[1]) if len(shape) == 2 else (shape[1], shape[0] * shape[2])
+
+
+@irdl_op_definition
+class PackOp(IRDLOperation):
+    """`%p = tile.pack %k transpose : tensor<6x8xf32> -> tensor<2x8x4xf32>`: p[a, d, x] = k[4 a + x, d]
+    `%p = tile.pack %v : tensor<6x8xf32> -> tensor<2x6x4xf32>`: p[a, n, x] = v[n, 4 a + x]
+
+    Panel x contraction x width: the shape is the layout. Columns beyond the last are 0.
+    """
+
+    name = "tile.pack"
+    operand = operand_def(TensorType)
+    transpose = opt_prop_def(UnitAttr)
+    result = result_def(TensorType)
+    traits = traits_def(Pure())
+    assembly_format = "$operand (`transpose` $transpose^)? attr-dict `:` type($operand) `->` type($result)"
+
+    def __init__(self, operand: SSAValue, width: int, transpose: bool):
+        n, k = shape_of(operand) if transpose else reversed(shape_of(operand))
+        super().__init__(
+            operands=[operand],
+            properties={"transpose": UnitAttr() if transpose else None},
+            result_types=[tile(-(-n // width), k, width)],
+        )
+
+    def verify_(self) -> None:
+        n, k = shape_of(self.operand) if self.transpose else reversed(shape_of(self.operand))
+        panels, k2, width = shape_of(self.result)
+        check(k == k2 and panels == -(-n // width), "tile.pack: the panels do not cover the tile")
+
+
+@irdl_op_definition
+class ScaleRowsOp(IRDLOperation):
+    """`%y = tile.scale_rows %x, %f : tensor<4x8xf32>, tensor<4xf32>`: row r times f[r].
+
+    x * 1 is x, so a lowering need not touch a row whose factor is 1.
+    """
+
+    name = "tile.scale_rows"
+    operand = operand_def(TensorType)
+    factor = operand_def(TensorType)
+    result = result_def(TensorType)
+    traits = traits_def(Pure())
+    assembly_format = (
+        "$operand `,` $factor attr-dict `:` type($operand) `,` type($factor) `->` type($result)"
+    )
+
+    def __init__(self, operand: SSAValue, factor: SSAValue):
+        super().__init__(operands=[operand, factor], result_types=[operand.type])
+
+    def verify_(self) -> None:
+        check(self.operand.type == self.result.type, f"{self.name}: the result is typed as the tile")
+        check(shape_of(self.factor) == shape_of(self.operand)[:1], f"{self.name}: one factor a row")
+
+
+class RowReduction(IRDLOperation):
+    """One value of each row."""
+
+    operand = operand_def(TensorType)
+    over = opt_operand_def(TensorType)
+    result = result_def(TensorType)
+    traits = traits_def(Pure())
+    irdl_options = (AttrSizedOperandSegments(as_property=True),)
+
+    def verify_(self) -> None:
+        check(shape_of(self.operand)[:1] == shape_of(self.result), f"{self.name}: one result a row")
+        check_span(self, self.over, shape_of(self.operand)[0])
+
+
+@irdl_op_definition
+class RowMaxOp(RowReduction):
+    """`%m = tile.row_max %s (over %span : ...)? (drop_nan)? : tensor<4x8xf32> -> tensor<4xf32>`
+
+    An empty row gives -inf. A NaN wins; with `drop_nan` it is passed over.
+    """
+
+    name = "tile.row_max"
+    drop_nan = opt_prop_def(UnitAttr)
+    assembly_format = (
+        "$operand (`over` $over^ `:` type($over))? (`drop_nan` $drop_nan^)? attr-dict"
+        " `:` type($operand) `->` type($result)"
+    )
+
+    def __init__(self, operand: SSAValue, over: SSAValue | None = None, drop_nan: bool = False):
+        super().__init__(
+            operands=[operand, over],
+            properties={"drop_nan": UnitAttr() if drop_nan else None},
+            result_types=[tile(shape_of(operand)[0])],
+        )
+
+
+@irdl_op_definition
+class RowSumOp(RowReduction):
+    """`%l = tile.row_sum %p (over %span : ...)? : tensor<4x8xf32> -> tensor<4xf32>`"""
+
+    name = "tile.row_sum"
+    assembly_format = (
+        "$operand (`over` $over^ `:` type($over))? attr-dict `:` type($operand) `->` type($result)"
+    )
+
+    def __init__(self, operand: SSAValue, over: SSAValue | None = None):
+        super().__init__(operands=[operand, over], result_types=[tile(shape_of(operand)[0])])
+
+
+@irdl_op_definition
+class ReplaceOp(IRDLOperation):
+    """`%y = tile.replace %x, 0.0 : f32, 1.0 : f32 : tensor<4xf32> -> tensor<4xf32>`: 1 where x is 0, else x.
+
+    The two guards of online softmax (-inf to 0 before a subtraction, 0 to 1 before a division). NaN passes.
+    """
+
+    name = "tile.replace"
+    operand = operand_def(TensorType)
+    from_ = prop_def(FloatAttr, prop_name="from")
+    to = prop_def(FloatAttr)
+    result = result_def(TensorType)
+    traits = traits_def(Pure())
+    assembly_format = "$operand `,` $from `,` $to attr-dict `:` type($operand) `->` type($result)"
+
+    def __init__(self, operand: SSAValue, from_: float, to: float):
+        super().__init__(
+            operands=[operand],
+            properties={"from": FloatAttr(from_, f32), "to": FloatAttr(to, f32)},
+            result_types=[operand.type],
+        )
+
+    def verify_(self) -> None:
+        check(self.operand.type == self.result.type, f"{self.name}: the result is typed as the operand")
+
+
+@irdl_op_definition
+class SelectOp(IRDLOperation):
+    """`%t = tile.select %vis, %s, %ninf : tensor<4x8xi1>, tensor<4x8xf32>, tensor<4x8xf32> -> tensor<4x8xf32>`
+
+    Elementwise (arith.select takes no i1 tile in xDSL).
+    """
+
+    name = "tile.select"
+    cond = operand_def(TensorType)
+    lhs = operand_def(TensorType)
+    rhs = operand_def(TensorType)
+    result = result_def(TensorType)
+    traits = traits_def(Pure())
+    assembly_format = (
+        "$cond `,` $lhs `,` $rhs attr-dict `:` type($cond) `,` type($lhs) `,` type($rhs) `->` type($result)"
+    )
+
+    def __init__(self, cond: SSAValue, lhs: SSAValue, rhs: SSAValue):
+        super().__init__(operands=[cond, lhs, rhs], result_types=[lhs.type])
+
+    def verify_(self) -> None:
+        check(self.lhs.type == self.rhs.type == self.result.type, f"{self.name}: operand types differ")
+        mask = shape_of(self.cond) == shape_of(self.lhs) and element_of(self.cond) == i1
+        check(mask, f"{self.name}: the condition is an i1 tile of the same shape")

@@ -1,0 +1,62 @@
+"""Types and small helpers that every operation of the tile dialect uses."""
+
+from __future__ import annotations
+
+from xdsl.dialects.builtin import (
+    DYNAMIC_INDEX,
+    Float16Type,
+    Float32Type,
+    IndexType,
+    MemRefType,
+    StridedLayoutAttr,
+    TensorType,
+    i1,
+)
+from xdsl.ir import Attribute, SSAValue
+from xdsl.utils.exceptions import VerifyException
+
+f16 = Float16Type()
+f32 = Float32Type()
+index = IndexType()
+NEG_INF = float("-inf")
+
+
+def tile(*shape: int, element: Attribute = f32) -> TensorType:
+    """A tile: a tensor whose shape is known when the kernel is emitted."""
+    return TensorType(element, list(shape))
+
+
+def strided(*shape: int | None, element: Attribute = f32) -> MemRefType:
+    """An array in memory with strides known at run time; None is an extent known at run time."""
+    sizes = [DYNAMIC_INDEX if n is None else n for n in shape]
+    return MemRefType(element, sizes, StridedLayoutAttr([None] * len(sizes), 0))
+
+
+def shape_of(v: SSAValue) -> tuple[int, ...]:
+    """The shape of a tile or of an array; () of a scalar."""
+    return tuple(v.type.get_shape()) if isinstance(v.type, TensorType | MemRefType) else ()
+
+
+def element_of(v: SSAValue) -> Attribute:
+    """The element type of a tile or of an array; the type itself of a scalar."""
+    return v.type.element_type if isinstance(v.type, TensorType | MemRefType) else v.type
+
+
+def check(condition: bool, message: str) -> None:
+    """Raise VerifyException unless the condition holds."""
+    if not condition:
+        raise VerifyException(message)
+
+
+__all__ = [
+    "NEG_INF",
+    "check",
+    "element_of",
+    "f16",
+    "f32",
+    "i1",
+    "index",
+    "shape_of",
+    "strided",
+    "tile",
+]
