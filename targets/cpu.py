@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import ClassVar
 
+from flashgen.targets.base import Target, TileLayout
+
 from flashgen.errors import InvalidArgument, TargetLimit
 from flashgen.problem import Problem
 from flashgen.schedule import Schedule
-from flashgen.targets.base import Target, TileLayout
 
 FLOAT = 4  # bytes
 
@@ -40,7 +41,7 @@ class Cpu(Target):
         )
 
     def default_tiles(self, problem: Problem) -> tuple[int, int]:
-        """Br a multiple of the micro-kernel's rows; Br x Bc scores stay in a second-level cache of 256 KiB."""
+        """Br a multiple of the rows of a register block; Br x Bc scores stay in a cache of 256 KiB."""
         mr, nr = self.micro
         bc = 512 if max(problem.head_dim, problem.head_dim_v) <= 64 else 256
         return max(96 // mr, 1) * mr, -(-bc // nr) * nr

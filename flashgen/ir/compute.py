@@ -166,9 +166,7 @@ class ScaleRowsOp(IRDLOperation):
     factor = operand_def(TensorType)
     result = result_def(TensorType)
     traits = traits_def(Pure())
-    assembly_format = (
-        "$operand `,` $factor attr-dict `:` type($operand) `,` type($factor) `->` type($result)"
-    )
+    assembly_format = "$operand `,` $factor attr-dict `:` type($operand) `,` type($factor) `->` type($result)"
 
     def __init__(self, operand: SSAValue, factor: SSAValue):
         super().__init__(operands=[operand, factor], result_types=[operand.type])
@@ -255,7 +253,7 @@ class ReplaceOp(IRDLOperation):
 
 @irdl_op_definition
 class SelectOp(IRDLOperation):
-    """`%t = tile.select %vis, %s, %ninf : tensor<4x8xi1>, tensor<4x8xf32>, tensor<4x8xf32> -> tensor<4x8xf32>`
+    """`%t = tile.select %vis, %s, %c : tensor<4x8xi1>, tensor<4x8xf32>, tensor<4x8xf32> -> tensor<4x8xf32>`
 
     Elementwise (arith.select takes no i1 tile in xDSL).
     """

@@ -185,5 +185,3 @@ class SweepOp(IRDLOperation):
     def shape(self) -> tuple[int, ...]:
         """Rows and columns that it goes over."""
         return max((shape_of(v) for v in (*self.inputs, *self.outs)), key=len)
-
-
