@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from xdsl.dialects import arith, scf
 from xdsl.dialects.builtin import IntegerAttr
-from xdsl.ir import Block, BlockArgument, Operation, SSAValue
+from xdsl.ir import BlockArgument, Operation, SSAValue
 
 from flashgen.ir.memory import Access, LoadOp, StoreOp
 
@@ -94,6 +94,5 @@ def stored(root: Operation) -> set[SSAValue]:
 
 def inside(v: SSAValue, op: Operation) -> bool:
     """Whether v is defined within op's regions (induction variables and carried values included)."""
-    owner = v.owner
-    holder = owner.parent_op() if isinstance(owner, Block) else owner.parent_op()
+    holder = v.owner.parent_op()
     return holder is not None and op.is_ancestor(holder)
