@@ -28,6 +28,8 @@ class Cpu(Target):
     """Rows and columns of a register block of the matrix products."""
     flags: ClassVar[tuple[str, ...]]
     """Compiler flags that choose the instruction set."""
+    features: ClassVar[tuple[str, ...]]
+    """What those flags let the compiler use, by the names of Linux's /proc/cpuinfo."""
     scratch_limit: ClassVar[int] = 64 << 20
     """Bytes of tile buffers that one thread may hold."""
 
@@ -75,6 +77,7 @@ class Avx2(Cpu):
     micro = (6, 16)
     layout = TileLayout(rows=6, cols=32)
     flags = ("-march=x86-64-v3",)
+    features = ("avx", "avx2", "fma", "f16c", "bmi1", "bmi2", "abm", "movbe")
 
 
 class Avx512(Cpu):
@@ -86,3 +89,4 @@ class Avx512(Cpu):
     micro = (14, 32)
     layout = TileLayout(rows=14, cols=64)
     flags = ("-march=x86-64-v4", "-mprefer-vector-width=512")
+    features = (*Avx2.features, "avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl")

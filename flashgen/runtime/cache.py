@@ -1,0 +1,135 @@
+"""Compiled kernels on disk: one file an entry, named after what it was made from.
+
+Layout of the folder, for a key K (64 hexadecimal digits):
+
+    K.so        the shared library, and behind it a trailer: MAGIC and the SHA-256 of what stands before
+    K.lock      held (flock) while K.so is made; the system lets go of it when its holder dies
+    K.*.tmp/    where K.so is made before it is renamed; whatever is found there under the lock is stale
+
+An entry appears by one rename and is read back whole, so nobody sees half of one. A loader does not mind
+bytes behind a library's end.
+"""
+
+from __future__ import annotations
+
+import atexit
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+import time
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+
+MAGIC = b"flashgen"
+DIGEST_SIZE = hashlib.sha256().digest_size
+
+# A build takes seconds, minutes on a loaded machine; a temporary folder this old is a killed builder's.
+STALE_SECONDS = 24 * 3600
+
+_found: dict[tuple[Path, str], Path] = {}
+_private: tuple[int, Path] | None = None
+
+
+def cache_folder() -> Path:
+    """$FLASHGEN_CACHE_DIR, else the user's cache folder for flashgen. It need not exist."""
+    if folder := os.environ.get("FLASHGEN_CACHE_DIR"):
+        return Path(folder).absolute()
+    import platformdirs
+
+    return Path(platformdirs.user_cache_dir("flashgen", appauthor=False))
+
+
+def make_key(*parts: str | tuple[str, ...]) -> str:
+    """SHA-256 of the parts, written so that no two lists of parts look alike."""
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+
+
+def fetch(key: str, build: Callable[[Path], object]) -> Path:
+    """The library of that key; ``build`` makes it, at the path it is given, where it is missing or damaged.
+
+    Of many processes and threads that ask at once, one builds and the others wait for it. A folder that
+    cannot be written is read all the same; what it lacks is built, with a RuntimeWarning, in a folder of
+    this process's own, which goes when the process ends. What ``build`` raises is passed on.
+    """
+    folder = cache_folder()
+    if path := _found.get((folder, key)):
+        return path
+    path = _entry(folder, key)
+    try:
+        if not is_sound(path):
+            _fill(folder, key, build)
+    except (OSError, NotImplementedError) as refusal:  # filelock: a file system without locks
+        own = _private_folder(folder, refusal)
+        if not is_sound(_entry(own, key)):
+            _fill(own, key, build)
+        return _entry(own, key)
+    _found[folder, key] = path
+    return path
+
+
+def is_sound(path: Path) -> bool:
+    """Whether an entry is there, with every byte as it was written."""
+    try:
+        content = path.read_bytes()
+    except OSError:
+        return False
+    body, trailer = content[: -len(MAGIC) - DIGEST_SIZE], content[-len(MAGIC) - DIGEST_SIZE :]
+    return trailer == MAGIC + hashlib.sha256(body).digest()
+
+
+def _entry(folder: Path, key: str) -> Path:
+    return folder / f"{key}.so"
+
+
+def _fill(folder: Path, key: str, build: Callable[[Path], object]) -> None:
+    from filelock import FileLock
+
+    folder.mkdir(parents=True, exist_ok=True)
+    with FileLock(folder / f"{key}.lock"):
+        if is_sound(_entry(folder, key)):
+            return  # another builder had the lock before
+        _remove_stale(folder, key)
+        with tempfile.TemporaryDirectory(
+            prefix=f"{key}.", suffix=".tmp", dir=folder, ignore_cleanup_errors=True
+        ) as made_in:
+            made = Path(made_in, "kernel.so")
+            build(made)
+            digest = hashlib.sha256(made.read_bytes()).digest()
+            with made.open("ab") as file:
+                file.write(MAGIC + digest)
+            os.replace(made, _entry(folder, key))
+
+
+def _remove_stale(folder: Path, key: str) -> None:
+    """Under the lock of ``key``: its temporary folders are stale; others' are once they are old."""
+    old = time.time() - STALE_SECONDS
+    for path in folder.glob("*.tmp"):
+        try:
+            stale = path.name.startswith(key) or path.stat().st_mtime < old
+        except OSError:
+            continue  # its builder has just removed it
+        if stale:
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def _private_folder(folder: Path, refusal: Exception) -> Path:
+    """A temporary folder of this process; a fork makes its own, because its parent removes this one."""
+    global _private  # noqa: PLW0603
+    if _private is None or _private[0] != os.getpid():
+        warnings.warn(
+            f"the cache folder {folder} cannot be written ({refusal}); this process compiles what it needs "
+            "for itself. FLASHGEN_CACHE_DIR names another folder",
+            RuntimeWarning,
+            stacklevel=3,
+        )
+        _private = (os.getpid(), Path(tempfile.mkdtemp(prefix="flashgen-")))
+        atexit.register(_remove_private, *_private)
+    return _private[1]
+
+
+def _remove_private(owner: int, folder: Path) -> None:
+    if owner == os.getpid():
+        shutil.rmtree(folder, ignore_errors=True)

@@ -1,0 +1,122 @@
+"""Finds a C++ compiler and runs it."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from flashgen.errors import CompileFailure, MissingTool
+
+# -ffp-contract=off: emitted code says fma where it means one; a compiler's own choice would differ from
+#     loop to loop, and kernels that promise equal bits would not have them.
+# -fno-math-errno changes no result: it only spares the functions of math.h the writing of errno.
+# -fno-trapping-math would change none either, and gains nothing where the arithmetic is intrinsics.
+BASE_FLAGS = (
+    "-std=c++17",
+    "-O3",
+    "-ffp-contract=off",
+    "-fno-math-errno",
+    "-fPIC",
+    "-shared",
+    "-pthread",
+)
+
+HELP = (
+    "install g++ (Debian: apt install g++) or flashgen's own (pip install 'flashgen[zig]'), "
+    "or name one in CXX; emit and opt work without"
+)
+
+
+@dataclass(frozen=True)
+class Compiler:
+    """A C++ compiler.
+
+    command: the words that start it.
+    identity: its path, version, size and time of change: two compilers that may give different machine
+        code have different identities.
+    """
+
+    command: tuple[str, ...]
+    identity: str
+
+    @property
+    def is_zig(self) -> bool:
+        """Whether it is ``zig c++``, a clang with its own way with -march and its own C++ library."""
+        return any(Path(word).stem in ("zig", "ziglang") for word in self.command)
+
+    def spell(self, flags: Sequence[str]) -> tuple[str, ...]:
+        """Flags of g++ in this compiler's spelling.
+
+        zig: -march=x86-64-v3 ~> -march=x86_64_v3, and no libc++, which emitted code does not use and
+        which zig would first compile for a minute or two.
+        """
+        if not self.is_zig:
+            return tuple(flags)
+        march = "-march="
+        words = (march + f[len(march) :].replace("-", "_") if f.startswith(march) else f for f in flags)
+        return (*words, "-nostdlib++")
+
+    def compile(self, source: str, output: Path, flags: Sequence[str], name: str = "kernel") -> str:
+        """Compile ``source`` to the shared library ``output``; what the compiler said, "" if nothing.
+
+        The source is written to ``output``'s folder as ``name``.cpp. Raises CompileFailure with the
+        compiler's words.
+        """
+        text = output.parent / f"{name}.cpp"
+        text.write_text(source, encoding="utf-8")
+        done = _run([*self.command, *self.spell(flags), text.name, "-o", str(output), "-lm"], output.parent)
+        if done.returncode != 0:
+            words = done.stderr.strip() or f"exit status {done.returncode}"
+            raise CompileFailure(f"{shlex.join(self.command)} could not compile {text.name}: {words}")
+        return done.stderr
+
+
+def find_compiler() -> Compiler:
+    """The compiler that CXX names, else the first of g++, clang++ and the package ziglang.
+
+    Raises MissingTool, where there is none or CXX names one that is not there.
+    """
+    if words := shlex.split(os.environ.get("CXX", "")):
+        if not shutil.which(words[0]):
+            raise MissingTool(f"CXX names {words[0]!r}, which is not there; {HELP}")
+        return _identify(words)
+    for name in ("g++", "clang++"):
+        if shutil.which(name):
+            return _identify([name])
+    if importlib.util.find_spec("ziglang"):
+        return _identify([sys.executable, "-m", "ziglang", "c++"])
+    raise MissingTool(f"there is no C++ compiler (looked for CXX, g++, clang++, ziglang); {HELP}")
+
+
+def _identify(words: list[str]) -> Compiler:
+    path = Path(shutil.which(words[0]) or words[0]).resolve()
+    version = _run([*words, "--version"])
+    if version.returncode != 0:
+        said = version.stderr.strip() or f"exit status {version.returncode}"
+        raise MissingTool(f"{shlex.join(words)} --version does not run ({said}); {HELP}")
+    stat = path.stat()
+    identity = f"{path} {stat.st_size} {stat.st_mtime_ns} {shlex.join(words)}\n{version.stdout}"
+    return Compiler(tuple(words), identity)
+
+
+def _run(command: list[str], folder: Path | None = None) -> subprocess.CompletedProcess[str]:
+    environment = os.environ | {"LC_ALL": "C"}
+    try:
+        return subprocess.run(
+            command,
+            cwd=folder,
+            env=environment,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            check=False,
+        )
+    except OSError as error:
+        raise MissingTool(f"{command[0]} does not start ({error}); {HELP}") from error
