@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+from flashgen.errors import check_choice
 from flashgen.targets.base import Target, TileLayout
 from flashgen.targets.cpu import Avx2, Avx512
 from flashgen.targets.cuda import Cuda
-
-from flashgen.errors import check_choice
 
 TARGETS: dict[str, Target] = {t.name: t for t in (Avx2(), Avx512(), Cuda())}
 

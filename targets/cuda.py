@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import ClassVar
 
-from flashgen.targets.base import Target, TileLayout
-
 from flashgen.errors import InvalidArgument, TargetLimit
 from flashgen.problem import Problem
 from flashgen.schedule import Schedule
+from flashgen.targets.base import Target, TileLayout
 
 FLOAT = 4  # bytes
 

@@ -6,7 +6,6 @@ import os
 import shutil
 import subprocess
 import sys
-import tarfile
 import zipfile
 from pathlib import Path
 
@@ -80,8 +79,7 @@ def test_wheel_states_licence_and_command(wheel: Path) -> None:
 
 
 def test_wheel_made_from_the_sdist_is_the_same(checkout: Path, wheel: Path, tmp_path: Path) -> None:
-    with tarfile.open(build(checkout, "sdist")) as archive:
-        archive.extractall(tmp_path, filter="data")
+    shutil.unpack_archive(build(checkout, "sdist"), tmp_path)
     (source,) = tmp_path.iterdir()
     assert contents(build(source, "wheel")) == contents(wheel)
 
