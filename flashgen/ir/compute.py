@@ -60,7 +60,8 @@ class DotOp(IRDLOperation):
     """`%s = tile.dot %q, %k transpose : tensor<4x8xf32>, tensor<6x8xf32> -> tensor<4x6xf32>`
     `%y = tile.dot %p, %v where %vis : tensor<4x6xi1> acc %x : ...`
 
-    A matrix product; the right side may be transposed, or packed (rank 3, see tile.pack).
+    A matrix product; the right side may be transposed, or packed (rank 3, see tile.pack). The last panel
+    may be padded: the result then has fewer columns than the panels cover.
     `where %vis`: element (i, r) of the left side takes part only where %vis[i, r].
     `over %span`: the same, for an interval of the contraction a row.
     `only %span`: result columns that are wanted; the others are unspecified.
@@ -94,23 +95,36 @@ class DotOp(IRDLOperation):
         over: SSAValue | None = None,
         only: SSAValue | None = None,
         acc: SSAValue | None = None,
+        cols: int | None = None,
     ):
-        rows, cols = unpacked_shape(rhs)
+        """``cols``: the result's columns, where the right side's panels are padded beyond them."""
+        rows, covered = unpacked_shape(rhs)
+        if cols is None:
+            cols = rows if transpose else covered
         super().__init__(
             operands=[lhs, rhs, where, over, only, acc],
             properties={"transpose": UnitAttr() if transpose else None},
-            result_types=[tile(shape_of(lhs)[0], rows if transpose else cols)],
+            result_types=[tile(shape_of(lhs)[0], cols)],
         )
 
     def but(self, **changes: Any) -> DotOp:
-        """A copy, not yet inserted, with some of the constructor's arguments changed."""
+        """A copy, not yet inserted, with some of the constructor's arguments changed; its shape stays."""
         own: dict[str, Any] = {n: getattr(self, n) for n in ("lhs", "rhs", "where", "over", "only", "acc")}
-        return DotOp(**(own | {"transpose": self.transpose is not None} | changes))
+        own |= {"transpose": self.transpose is not None, "cols": shape_of(self.result)[1]}
+        return DotOp(**(own | changes))
 
     def verify_(self) -> None:
-        (m, k), (rows, cols) = shape_of(self.lhs), unpacked_shape(self.rhs)
-        k2, n = (cols, rows) if self.transpose else (rows, cols)
-        check(k == k2 and shape_of(self.result) == (m, n), f"tile.dot: {m}x{k} by {k2}x{n} does not compose")
+        (m, k), (rows, covered) = shape_of(self.lhs), unpacked_shape(self.rhs)
+        packed = len(shape_of(self.rhs)) == 3
+        check(
+            not (packed and self.transpose), "tile.dot: panels are as the product wants them, not transposed"
+        )
+        k2, most = (covered, rows) if self.transpose else (rows, covered)
+        least = most - shape_of(self.rhs)[2] + 1 if packed else most
+        result = shape_of(self.result)
+        fits = k == k2 and len(result) == 2 and result[0] == m and least <= result[1] <= most
+        shown = "x".join(map(str, result))
+        check(fits, f"tile.dot: {m}x{k} by {k2}x{most} does not compose to {shown}")
         mask = self.where is None or (shape_of(self.where) == (m, k) and element_of(self.where) == i1)
         check(mask, "tile.dot: where is an i1 tile shaped as the left side")
         check_span(self, self.over, m)

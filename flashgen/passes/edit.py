@@ -1,0 +1,110 @@
+"""What every rewrite does: swap an operation for another, drop what nobody reads, share a constant."""
+
+from __future__ import annotations
+
+from xdsl.dialects import arith, func
+from xdsl.dialects.builtin import Float64Type, FloatAttr, IntegerAttr, f64
+from xdsl.ir import Block, Operation, SSAValue
+from xdsl.transforms.dead_code_elimination import dce
+
+from flashgen.ir.types import f32, index
+
+
+def erase(*ops: Operation) -> None:
+    """Remove operations that nothing reads, users before what they use."""
+    for op in ops:
+        op.detach()
+        op.erase()
+
+
+def insert_before(place: Operation, *ops: Operation) -> None:
+    """Put new operations, or move old ones, in front of another."""
+    block = place.parent
+    assert block is not None
+    for op in ops:
+        if op.parent is not None:
+            op.detach()
+        block.insert_op_before(op, place)
+
+
+def insert_after(place: Operation, *ops: Operation) -> None:
+    """Put new operations behind another, in the given order."""
+    block = place.parent
+    assert block is not None
+    for op in reversed(ops):
+        block.insert_op_after(op, place)
+
+
+def insert_after_definition(v: SSAValue, *ops: Operation) -> None:
+    """Put new operations where v is first known."""
+    if not isinstance(v.owner, Block):
+        insert_after(v.owner, *ops)
+    elif v.owner.first_op is not None:
+        insert_before(v.owner.first_op, *ops)
+    else:
+        v.owner.add_ops(ops)
+
+
+def swap(old: Operation, new: Operation) -> None:
+    """Put ``new`` where ``old`` is: its results take over the names and the uses."""
+    insert_before(old, new)
+    for before, after in zip(old.results, new.results, strict=True):
+        after.name_hint = before.name_hint
+        before.replace_all_uses_with(after)
+    erase(old)
+
+
+def remove_dead(root: Operation) -> None:
+    """Remove what is pure and that nobody reads, below root."""
+    dce(root)
+
+
+def shared_index(near: Operation, n: int) -> SSAValue:
+    """The index constant n at the top of the function around ``near``; made where there is none."""
+    return shared_constant(near, IntegerAttr(n, index), None)
+
+
+def shared_real(near: Operation, x: float, name: str | None = None) -> SSAValue:
+    """The float32 constant x at the top of the function around ``near``; made where there is none."""
+    return shared_constant(near, FloatAttr(x, f32), name)
+
+
+def rounded(near: Operation, x: float, name: str) -> SSAValue:
+    """x as a float32 scalar at the top of the function, stated in float64 and rounded once.
+
+    An attribute of type f32 would round at once, also where the interpreter computes in float64.
+    """
+    exact = shared_constant(near, FloatAttr[Float64Type](x, f64), None)
+    narrow = arith.TruncFOp(exact, f32)
+    narrow.result.name_hint = name
+    insert_before(first_below_constants(near), narrow)
+    return narrow.result
+
+
+def shared_constant(near: Operation, value: IntegerAttr | FloatAttr, name: str | None) -> SSAValue:
+    """As shared_index and shared_real, for any constant."""
+    place = first_below_constants(near)
+    op = place.prev_op
+    while op is not None:
+        assert isinstance(op, arith.ConstantOp)
+        if op.value == value:
+            return op.result
+        op = op.prev_op
+    new = arith.ConstantOp(value)
+    new.result.name_hint = name
+    insert_before(place, new)
+    return new.result
+
+
+def first_below_constants(near: Operation) -> Operation:
+    """The function's first operation that is not one of the constants at its top."""
+    return next(op for op in function_of(near).body.block.ops if not isinstance(op, arith.ConstantOp))
+
+
+def function_of(op: Operation) -> func.FuncOp:
+    """The function that op is in."""
+    up: Operation | None = op
+    while up is not None and not isinstance(up, func.FuncOp):
+        up = up.parent_op()
+    assert up is not None
+    return up

@@ -1,0 +1,147 @@
+"""fuse-sweeps: what is done to the elements of a row is done in one pass over it.
+
+    s = select visible, x, -inf;  m = row_max s          ~>   s, m = sweep visible, x reduce max
+    d = s - broadcast b;  p = exp2 d;  l = row_sum p     ~>   p, l = sweep s, b reduce add
+
+For each row reduction: the elementwise operations of its block that its operand is made of. A broadcast
+becomes the row's scalar, or a scalar of the program. What others read too is a result of the sweep.
+
+Legal always: every operation is pure and per element. Other passes match the named operations, so this
+one runs behind them.
+
+Not handled: an element that something above the reduction reads (refused).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from xdsl.dialects import arith, math
+from xdsl.dialects.builtin import ModuleOp, TensorType
+from xdsl.ir import Block, Operation, Region, SSAValue
+
+from flashgen.ir.compute import RowMaxOp, RowReduction, RowSumOp, SelectOp
+from flashgen.ir.regions import SweepOp, YieldOp
+from flashgen.ir.types import element_of
+from flashgen.passes.base import TilePass
+from flashgen.passes.edit import erase, insert_before, remove_dead
+from flashgen.passes.patterns import unbroadcast
+
+ELEMENTWISE = (
+    arith.AddfOp,
+    arith.SubfOp,
+    arith.MulfOp,
+    arith.DivfOp,
+    arith.MaximumfOp,
+    math.ExpOp,
+    math.Exp2Op,
+    math.LogOp,
+    math.TanhOp,
+    SelectOp,
+)
+
+
+@dataclass(frozen=True)
+class Row:
+    """A reduction, the elementwise operations below it in order, and those of them that others read."""
+
+    reduction: RowReduction
+    ops: tuple[Operation, ...]
+    escaping: tuple[SSAValue, ...]
+
+
+@dataclass(frozen=True)
+class FuseSweepsPass(TilePass[list[Row]]):
+    name = "fuse-sweeps"
+
+    def match(self, module: ModuleOp) -> list[Row]:
+        rows: list[Row] = []
+        taken: set[Operation] = set()
+        for op in module.walk():
+            if isinstance(op, RowMaxOp | RowSumOp):
+                rows.append(self.row(op, taken))
+                taken.update(rows[-1].ops)
+        if not rows:
+            self.refuse(module, "no row reduction")
+        return rows
+
+    def row(self, reduction: RowReduction, taken: set[Operation]) -> Row:
+        ops = feeding(reduction, taken)
+        inner = {*ops, reduction}
+        escaping = tuple(
+            op.results[0] for op in ops if any(u.operation not in inner for u in op.results[0].uses)
+        )
+        block = reduction.parent
+        assert block is not None
+        for value in escaping:
+            for use in value.uses:
+                place = block.find_ancestor_op_in_block(use.operation)
+                if use.operation not in inner and place is not None and place.is_before_in_block(reduction):
+                    self.refuse(use.operation, "reads an element above the reduction that it would come from")
+        return Row(reduction, ops, escaping)
+
+    def rewrite(self, module: ModuleOp, match: list[Row]) -> None:
+        for row in match:
+            fuse(row)
+        remove_dead(module)
+
+
+def feeding(reduction: RowReduction, taken: set[Operation]) -> tuple[Operation, ...]:
+    """Elementwise operations of its block that the operand is made of, in order."""
+    found: set[Operation] = set()
+    todo = [reduction.operand.owner]
+    while todo:
+        op = todo.pop()
+        if isinstance(op, ELEMENTWISE) and op.parent is reduction.parent and op not in found | taken:
+            found.add(op)
+            todo += [v.owner for v in op.operands]
+    block = reduction.parent
+    assert block is not None
+    return tuple(op for op in block.ops if op in found)
+
+
+def fuse(row: Row) -> None:
+    body = Block()
+    inputs: list[SSAValue] = []
+    scalar: dict[SSAValue, SSAValue] = {}
+
+    def element(v: SSAValue) -> SSAValue:
+        """What the region reads for a tile."""
+        if v in scalar:
+            return scalar[v]
+        source = unbroadcast(v)
+        if not isinstance(source.type, TensorType):
+            return source
+        if source not in scalar:
+            inputs.append(source)
+            scalar[source] = body.insert_arg(element_of(source), len(body.args))
+            scalar[source].name_hint = source.name_hint
+        return scalar[source]
+
+    for op in row.ops:
+        kind = arith.SelectOp if isinstance(op, SelectOp) else type(op)
+        new = kind.create(
+            operands=[element(v) for v in op.operands],
+            result_types=[element_of(op.results[0])],
+            properties=dict(op.properties),
+        )
+        body.add_op(new)
+        new.results[0].name_hint = op.results[0].name_hint
+        scalar[op.results[0]] = new.results[0]
+    outs = [*row.escaping, row.reduction.result]
+    last = element(row.reduction.operand)
+    body.add_op(YieldOp(*(scalar[v] for v in row.escaping), last))
+    sweep = SweepOp(
+        inputs, [kind_of(row.reduction)], Region(body), [v.type for v in outs], row.reduction.over
+    )
+    insert_before(row.reduction, sweep)
+    for old, new_value in zip(outs, sweep.outs, strict=True):
+        new_value.name_hint = old.name_hint
+        old.replace_all_uses_with(new_value)
+    erase(row.reduction, *reversed(row.ops))
+
+
+def kind_of(reduction: RowReduction) -> str:
+    if isinstance(reduction, RowMaxOp):
+        return "max" if reduction.drop_nan is None else "maxnum"
+    return "add"

@@ -1,0 +1,74 @@
+"""What a value is: looked at by the passes' matches, whatever it is called and wherever it stands."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from xdsl.dialects import arith, scf
+from xdsl.dialects.builtin import FloatAttr, TensorType
+from xdsl.ir import Block, Operation, SSAValue, Use
+
+from flashgen.ir.compute import BroadcastOp, ReplaceOp
+from flashgen.ir.types import NEG_INF
+
+
+def unbroadcast(v: SSAValue) -> SSAValue:
+    """What a tile repeats; v itself where it is not a broadcast."""
+    return v.owner.operand if isinstance(v.owner, BroadcastOp) else v
+
+
+def splat(v: SSAValue) -> float | None:
+    """The constant that v is, or that v is filled with."""
+    op = unbroadcast(v).owner
+    if isinstance(op, arith.ConstantOp) and isinstance(op.value, FloatAttr):
+        return op.value.value.data
+    return None
+
+
+def scalar_factor(v: SSAValue) -> SSAValue | None:
+    """The scalar that the tile v is filled with."""
+    inner = unbroadcast(v)
+    return None if inner is v or isinstance(inner.type, TensorType) else inner
+
+
+def row_factor(v: SSAValue) -> SSAValue | None:
+    """The tile of one value a row that v repeats along the rows."""
+    inner = unbroadcast(v)
+    return None if inner is v or not isinstance(inner.type, TensorType) else inner
+
+
+def guards(v: SSAValue, from_: float, to: float) -> bool:
+    """Whether v is a replacement of one value by another: `finite` is (-inf, 0), `nonzero` is (0, 1)."""
+    op = v.owner
+    return isinstance(op, ReplaceOp) and (op.from_.value.data, op.to.value.data) == (from_, to)
+
+
+def is_finite_guard(v: SSAValue) -> bool:
+    """Whether v is 0 where -inf was: what may be subtracted from a score that is -inf."""
+    return guards(v, NEG_INF, 0.0)
+
+
+def only_use(v: SSAValue) -> Use | None:
+    """The one use of v; None where there are none or several."""
+    uses = list(v.uses)
+    return uses[0] if len(uses) == 1 else None
+
+
+def is_above(v: SSAValue, op: Operation) -> bool:
+    """Whether v may be read at op: it is defined before op, in a block around it."""
+    block = v.owner if isinstance(v.owner, Block) else v.owner.parent
+    assert block is not None
+    place = block.find_ancestor_op_in_block(op)
+    if place is None:
+        return False
+    return isinstance(v.owner, Block) or (v.owner is not place and v.owner.is_before_in_block(place))
+
+
+def outermost(op: Operation, values: Sequence[SSAValue]) -> Operation:
+    """The outermost of op and the loops around it above which all values are known."""
+    place = op
+    while isinstance(up := place.parent_op(), scf.ForOp | scf.ParallelOp):
+        if not all(is_above(v, up) for v in values):
+            break
+        place = up
+    return place
