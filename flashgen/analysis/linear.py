@@ -25,6 +25,9 @@ class Linear:
     terms: Mapping[SSAValue, int] = field(default_factory=dict)
     constant: int = 0
 
+    def __hash__(self) -> int:
+        return hash((frozenset(self.terms.items()), self.constant))
+
     def plus(self, other: Linear, factor: int = 1) -> Linear:
         """self + factor * other."""
         terms = dict(self.terms)
@@ -43,16 +46,19 @@ class Linear:
         return rest.pop(symbol, 0), Linear(rest, self.constant)
 
 
-def linear(v: SSAValue, substitution: Substitution | None = None) -> Linear:
-    """The linear form of an index value; symbols are replaced as the substitution says."""
+def linear(v: SSAValue, substitution: Substitution | None = None, within: Operation | None = None) -> Linear:
+    """The linear form of an index value; symbols are replaced as the substitution says.
+
+    within: an operation with regions; what is defined outside them is a symbol (or a constant) as it is.
+    """
     op = v.owner
     if isinstance(op, arith.ConstantOp) and isinstance(op.value, IntegerAttr):
         return Linear({}, op.value.value.data)
-    if isinstance(op, arith.AddiOp | arith.SubiOp):
-        sign = 1 if isinstance(op, arith.AddiOp) else -1
-        return linear(op.lhs, substitution).plus(linear(op.rhs, substitution), sign)
-    if isinstance(op, arith.MuliOp):
-        a, b = linear(op.lhs, substitution), linear(op.rhs, substitution)
+    known = within is not None and not inside(v, within)
+    if not known and isinstance(op, arith.AddiOp | arith.SubiOp | arith.MuliOp):
+        a, b = (linear(x, substitution, within) for x in (op.lhs, op.rhs))
+        if not isinstance(op, arith.MuliOp):
+            return a.plus(b, 1 if isinstance(op, arith.AddiOp) else -1)
         if not a.terms or not b.terms:
             factor, form = (a, b) if not a.terms else (b, a)
             return Linear().plus(form, factor.constant)

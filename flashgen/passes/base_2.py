@@ -76,7 +76,9 @@ class Base2Pass(TilePass[Scores]):
     def reached(self, use: Use, found: Scores) -> list[SSAValue]:
         """The values that are multiplied because this use reads one that is."""
         op = use.operation
-        if isinstance(op, RowMaxOp | BroadcastOp) or (isinstance(op, ReplaceOp) and {op.from_.value.data, op.to.value.data} <= set(UNSCALED)):
+        if isinstance(op, RowMaxOp | BroadcastOp) or (
+            isinstance(op, ReplaceOp) and {op.from_.value.data, op.to.value.data} <= set(UNSCALED)
+        ):
             made = [op.result]
         elif isinstance(op, SelectOp | arith.MaximumfOp | arith.SubfOp):
             found.met += [(op, op.lhs), (op, op.rhs)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from xdsl.dialects import arith, scf
-from xdsl.dialects.builtin import FloatAttr, TensorType
+from xdsl.dialects.builtin import FloatAttr, ModuleOp, TensorType
 from xdsl.ir import Block, Operation, SSAValue, Use
 
 from flashgen.ir.compute import BroadcastOp, ReplaceOp
@@ -72,3 +72,9 @@ def outermost(op: Operation, values: Sequence[SSAValue]) -> Operation:
             break
         place = up
     return place
+
+
+def outermost_loops(module: ModuleOp) -> list[scf.ForOp]:
+    """The loops that no other loop holds."""
+    loops = [op for op in module.walk() if isinstance(op, scf.ForOp)]
+    return [op for op in loops if not any(other is not op and other.is_ancestor(op) for other in loops)]

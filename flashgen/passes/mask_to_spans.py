@@ -1,0 +1,182 @@
+"""mask-to-spans: of a mask, the interval of columns that each row sees.
+
+    x = dot q, k;            vis = mask i, j {...};  s = select vis, x, -inf
+    m = row_max s;           p = exp2(s - b);        l = row_sum p;         y = dot p, v where vis
+        ~>   span = row_span i, j {lo, hi};          s = dot q, k only span
+             m = row_max s over span;  p = exp2(s - b);  l = row_sum p over span;  y = dot p, v over span
+
+What was -inf or took no part is now unspecified, and nobody reads it. A conjunction of comparisons in
+which the column stands with the coefficient -1, 0 or 1 is exactly an interval: mask, select and where go.
+Otherwise (an `or`, a term that is not understood) the interval contains what is visible, and they stay
+and act within it.
+
+Legal when every element of the select ends in a row maximum, or through exp(s - b) in a row sum or in the
+left side of a product `where` the same mask: there -inf counts for nothing. b is never -inf (`finite`).
+
+Not handled: a predicate that bounds no column; masks of other element types, which are biases.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from xdsl.builder import ImplicitBuilder
+from xdsl.dialects import arith, math
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.ir import Block, Operation, Region, SSAValue, Use
+
+from flashgen.analysis.linear import Linear
+from flashgen.analysis.predicate import Bound, Extreme, Interval, visible_columns
+from flashgen.ir.compute import DotOp, RowMaxOp, RowReduction, RowSumOp, SelectOp
+from flashgen.ir.construct import add, named
+from flashgen.ir.regions import MaskOp, RowSpanOp, YieldOp
+from flashgen.ir.types import NEG_INF, element_of, i1, index, shape_of
+from flashgen.passes.arithmetic import choose, emit_all, emit_bound
+from flashgen.passes.base import TilePass
+from flashgen.passes.edit import insert_before, remove_dead, shared_index, swap
+from flashgen.passes.patterns import is_above, is_finite_guard, only_use, splat, unbroadcast
+
+ELEMENTWISE = (arith.AddfOp, arith.SubfOp, arith.MulfOp, arith.DivfOp, math.TanhOp)
+EXPONENTIALS = (math.ExpOp, math.Exp2Op)
+
+
+@dataclass
+class Masked:
+    """A mask, what it says, and all that acts on what it lets through."""
+
+    mask: MaskOp
+    interval: Interval
+    selects: list[SelectOp] = field(default_factory=list)
+    reductions: list[RowReduction] = field(default_factory=list)
+    over: list[DotOp] = field(default_factory=list)
+    """Products that contract over masked columns."""
+    only: list[DotOp] = field(default_factory=list)
+    """Products whose columns nobody else reads."""
+
+    @property
+    def place(self) -> Operation:
+        """Where the span has to stand."""
+        place: Operation = self.mask
+        for dot in self.only:
+            if dot.is_before_in_block(place):
+                place = dot
+        return place
+
+
+@dataclass(frozen=True)
+class MaskToSpansPass(TilePass[list[Masked]]):
+    name = "mask-to-spans"
+
+    def match(self, module: ModuleOp) -> list[Masked]:
+        masks = [op for op in module.walk() if isinstance(op, MaskOp) and element_of(op.result) == i1]
+        if not masks:
+            self.refuse(module, "there is no mask")
+        return [self.masked(mask) for mask in masks]
+
+    def masked(self, mask: MaskOp) -> Masked:
+        found = Masked(mask, visible_columns(mask))
+        if not found.interval.bounded:
+            self.refuse(mask, "its predicate bounds no column")
+        for use in mask.result.uses:
+            op = use.operation
+            if isinstance(op, SelectOp):
+                self.follow_select(op, found)
+            elif isinstance(op, DotOp) and op.where is mask.result:
+                found.over.append(op)
+            else:
+                self.refuse(op, "uses the mask otherwise than to select or in a product's where")
+        for op in (*found.reductions, *found.over, *found.only):
+            if op.over is not None:
+                self.refuse(op, "has a span already")
+        known = [mask.row, mask.col, *captured(found.interval)]
+        if not all(v is mask.body.block.args[0] or is_above(v, found.place) for v in known):
+            self.refuse(mask, "its bounds are not known yet at the product that makes the scores")
+        return found
+
+    def follow_select(self, select: SelectOp, found: Masked) -> None:
+        if splat(select.rhs) != NEG_INF:
+            self.refuse(select, "selects something else than -inf where the mask does not hold")
+        found.selects.append(select)
+        found.only += [dot for dot in sources(select.lhs) if dot.parent is found.mask.parent]
+        for use in select.result.uses:
+            op = use.operation
+            if isinstance(op, RowMaxOp):
+                found.reductions.append(op)
+            elif isinstance(op, arith.SubfOp) and use.index == 0 and is_finite_guard(unbroadcast(op.rhs)):
+                for weights in op.result.uses:
+                    self.follow_weights(weights, found)
+            else:
+                self.refuse(op, "reads masked scores otherwise than for a maximum or a difference from one")
+
+    def follow_weights(self, use: Use, found: Masked) -> None:
+        if not isinstance(use.operation, EXPONENTIALS):
+            self.refuse(use.operation, "reads differences of masked scores, which are not neutral")
+        for reader in use.operation.result.uses:
+            op = reader.operation
+            if isinstance(op, RowSumOp):
+                found.reductions.append(op)
+            elif not (isinstance(op, DotOp) and reader.index == 0 and op.where is found.mask.result):
+                self.refuse(op, "reads masked weights otherwise than by rows")
+
+    def rewrite(self, module: ModuleOp, match: list[Masked]) -> None:
+        for found in match:
+            span = span_of(found)
+            insert_before(found.place, span.owner)
+            for op in found.reductions:
+                swap(op, narrowed(op, span))
+            for dot in found.over:
+                swap(dot, dot.but(over=span, where=None if found.interval.exact else dot.where))
+            for dot in found.only:
+                swap(dot, dot.but(only=span))
+            if found.interval.exact:
+                for select in found.selects:
+                    select.lhs.name_hint = select.result.name_hint
+                    select.result.replace_all_uses_with(select.lhs)
+        remove_dead(module)
+
+
+def sources(v: SSAValue) -> list[DotOp]:
+    """Products that v is made of, elementwise, and that nothing else reads."""
+    op = v.owner
+    if only_use(v) is None:
+        return []
+    if isinstance(op, DotOp):
+        return [op] if op.only is None else []
+    return [dot for x in op.operands for dot in sources(x)] if isinstance(op, ELEMENTWISE) else []
+
+
+def captured(interval: Interval) -> list[SSAValue]:
+    """The values that an interval's bounds are made of."""
+
+    def forms(bound: Bound | None) -> list[Linear]:
+        if isinstance(bound, Extreme):
+            return [form for b in bound.bounds for form in forms(b)]
+        return [] if bound is None else [bound]
+
+    every = [*forms(interval.lo), *forms(interval.hi), *interval.guards]
+    return [symbol for form in every for symbol in form.terms]
+
+
+def span_of(found: Masked) -> SSAValue:
+    """The interval as an operation; a side without a bound ends where the tile does."""
+    mask, interval = found.mask, found.interval
+    rows, cols = shape_of(mask.result)
+    body = Block(arg_types=[index])
+    body.args[0].name_hint = "row"
+    with ImplicitBuilder(body):
+        lo = mask.col if interval.lo is None else named("lo", emit_bound(interval.lo, mask))
+        end = interval.hi
+        hi = add(mask.col, shared_index(mask, cols)) if end is None else emit_bound(end, mask)
+        if interval.guards:
+            hi = choose(emit_all(interval.guards, mask), hi, lo)
+        YieldOp(lo, hi)
+    mask.body.block.args[0].replace_uses_with_if(body.args[0], lambda use: use.operation.parent is body)
+    span = RowSpanOp(mask.row, mask.col, Region(body), (rows, cols))
+    return named("span", span.result)
+
+
+def narrowed(op: RowReduction, span: SSAValue) -> RowReduction:
+    """A copy that looks at a span alone."""
+    if isinstance(op, RowMaxOp):
+        return RowMaxOp(op.operand, span, op.drop_nan is not None)
+    return RowSumOp(op.operand, span)
