@@ -10,15 +10,24 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 Kind = Literal["scalar", "constant", "row", "tile", "packed", "span", "memory", "view"]
+Form = Literal["operation", "elementwise", "scalar"]
 
 
 @dataclass
 class Buffer:
-    """Scratch memory of one thread (of one block, on a GPU): ``size`` elements, reused by several values."""
+    """Scratch memory of one thread (of one block, on a GPU), shared by values that never live at once.
 
-    name: str
+    size: elements. element: "f32" or "index". offset: bytes from the start of the scratch memory.
+    """
+
     size: int
-    element: str = "f32"
+    element: str
+    offset: int = 0
+
+    @property
+    def bytes(self) -> int:
+        """Its size in bytes."""
+        return self.size * {"f32": 4, "index": 8}[self.element]
 
 
 @dataclass(frozen=True)
@@ -30,18 +39,17 @@ class Operand:
         of columns a row; "memory" an argument or a workspace; "view" a tile that is used where it lies
         in ``memory`` at ``indices``.
     name: unique in the kernel, after the IR's value.
-    shape: extents without padding; of memory its rank many extents, with scalars' names for run-time ones.
+    shape: extents without padding; of memory only its rank is meant.
     element: "f32", "f16", "index" or "i1".
-    buffer: the name of the scratch buffer that holds it, "" if it has none.
-    stride: elements from one row to the next (tile), from one contraction step to the next (packed).
-    fresh: whether this statement is the first to use ``name``, so that it must be declared.
+    offset: bytes from the start of the scratch memory (row, tile, packed, span).
+    stride: elements from one row of a tile to the next.
     """
 
     kind: Kind
     name: str
-    shape: tuple[int | str, ...] = ()
+    shape: tuple[int, ...] = ()
     element: str = "f32"
-    buffer: str = ""
+    offset: int = 0
     stride: int = 0
     value: float | int | None = None
     memory: Operand | None = None
@@ -52,25 +60,38 @@ class Operand:
 class Statement:
     """One operation, in order.
 
-    op: the IR operation's name with _ for the dot: it chooses the template's macro.
+    op: the IR operation's name with _ for the dot ("tile_dot"), or what the plan adds: "copy", and
+        "tile_fill" for a store of one value.
+    form: "operation" has a macro of its own; "elementwise" is an expression for every element of outs[0];
+        "scalar" an expression that defines outs[0].
     outs, ins: results and operands.
-    attrs: what else the operation says of itself, by its IR names (its operands' roles, predicates, ...).
+    attrs: what else the operation says of itself; see the planner's method for it.
     body: the operations of its region.
     made_by: the pass that made it ("build" for what FlashAttention-1 had from the start).
+    declares: whether outs[0] lives in memory that no earlier statement gave that name to.
+    uses: of a scalar, how often it is used.
     """
 
     op: str
+    form: Form = "operation"
     outs: list[Operand] = field(default_factory=list)
     ins: list[Operand] = field(default_factory=list)
     attrs: dict[str, Any] = field(default_factory=dict)
     body: list[Statement] = field(default_factory=list)
     made_by: str = "build"
+    declares: bool = True
+    uses: int = 0
 
 
 @dataclass
 class KernelPlan:
-    """A kernel: its arguments, its scratch buffers, its workspaces, and its statements."""
+    """A kernel: its arguments, its scratch buffers, and its statements."""
 
     params: list[Operand]
     buffers: list[Buffer]
     body: list[Statement]
+
+    @property
+    def scratch_bytes(self) -> int:
+        """Scratch memory of one thread, or of one block."""
+        return max((b.offset + b.bytes for b in self.buffers), default=0)

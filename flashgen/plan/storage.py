@@ -1,0 +1,115 @@
+"""Names and scratch memory for the values of a kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from math import prod
+
+from xdsl.dialects.builtin import (
+    Float16Type,
+    Float32Type,
+    IndexType,
+    IntegerType,
+    MemRefType,
+    TensorType,
+)
+from xdsl.ir import Attribute, SSAValue
+
+from flashgen.ir.types import element_of, shape_of
+from flashgen.plan.model import Buffer, Kind
+from flashgen.targets.base import TileLayout
+
+ALIGNMENT = 64  # bytes: a cache line
+
+
+def round_up(n: int, to: int) -> int:
+    """The least multiple of ``to`` that is not below n."""
+    return -(-n // to) * to
+
+
+class Names:
+    """Gives each value a name that no other value, macro or keyword has."""
+
+    def __init__(self, reserved: Collection[str]):
+        self._taken = set(reserved)
+
+    def unique(self, wanted: str) -> str:
+        """``wanted``, with a number behind it if it is taken."""
+        name, n = wanted, 1
+        while name in self._taken:
+            name, n = f"{wanted}_{n}", n + 1
+        self._taken.add(name)
+        return name
+
+
+class Storage:
+    """Scratch buffers, reused once the value in them is dead."""
+
+    def __init__(self, layout: TileLayout):
+        self._layout = layout
+        self._busy_until: list[int] = []
+        self.buffers: list[Buffer] = []
+
+    def take(self, v: SSAValue, now: int) -> int:
+        """A buffer for v, free at operation ``now``; returns its number."""
+        size, element = self.size(v), element_name(element_of(v))
+        for n, buffer in enumerate(self.buffers):
+            if (buffer.size, buffer.element) == (size, element) and self._busy_until[n] < now:
+                return n
+        start = max((b.offset + b.bytes for b in self.buffers), default=0)
+        self.buffers.append(Buffer(size, element, round_up(start, ALIGNMENT)))
+        self._busy_until.append(-1)
+        return len(self.buffers) - 1
+
+    def hold(self, buffer: int, until: int) -> None:
+        """The buffer is in use until operation ``until``."""
+        self._busy_until[buffer] = max(self._busy_until[buffer], until)
+
+    def dies_at(self, buffer: int, now: int) -> bool:
+        """Whether what the buffer holds is used at ``now`` for the last time."""
+        return self._busy_until[buffer] == now
+
+    def stride(self, v: SSAValue) -> int:
+        """Elements from one row of a tile to the next."""
+        return round_up(shape_of(v)[1], self._layout.cols) if kind_of(v) == "tile" else 0
+
+    def size(self, v: SSAValue) -> int:
+        """Elements that v's buffer needs, padding included."""
+        shape = shape_of(v)
+        match kind_of(v):
+            case "row":
+                return round_up(shape[0], self._layout.cols)
+            case "span":
+                return 2 * round_up(shape[0], self._layout.rows)
+            case "tile":
+                return round_up(shape[0], self._layout.rows) * self.stride(v)
+            case _:
+                return prod(shape)
+
+
+def kind_of(v: SSAValue) -> Kind:
+    """What kind of operand a value of this type is."""
+    if isinstance(v.type, MemRefType):
+        return "memory"
+    if not isinstance(v.type, TensorType):
+        return "scalar"
+    if element_of(v) == IndexType():
+        return "span"
+    return {1: "row", 2: "tile", 3: "packed"}[len(shape_of(v))]  # pyright: ignore[reportReturnType]
+
+
+def element_name(t: Attribute) -> str:
+    """The plan's word for an element type."""
+    match t:
+        case IndexType():
+            return "index"
+        case IntegerType():
+            return "i1"
+        case Float16Type():
+            return "f16"
+        case Float32Type():
+            return "f32"
+    raise TypeError(f"{t} has no place in a plan")
+
+
+__all__ = ["Names", "Storage", "element_name", "kind_of", "round_up"]

@@ -1,0 +1,57 @@
+// One pass over the columns of a row, and the reductions that it feeds.
+
+// Column c of a row always goes to accumulator c / lanes mod 4, whatever the span: a skipped tile or a
+// narrower span changes no bit of a result.
+constexpr isize unroll = 4;
+
+struct Add {
+  static constexpr float neutral = 0.0f;
+  template <class V> INLINE static V combine(V x, V kept) { return x + kept; }
+};
+struct Max {  // a NaN wins
+  static constexpr float neutral = -INFINITY;
+  INLINE static vec combine(vec x, vec kept) { return maximum(x, kept); }
+  INLINE static float combine(float x, float kept) { return x > kept || x != x ? x : kept; }
+};
+struct MaxNum {  // a NaN is passed over
+  static constexpr float neutral = -INFINITY;
+  INLINE static vec combine(vec x, vec kept) { return drop_nan_max(x, kept); }
+  INLINE static float combine(float x, float kept) { return x > kept ? x : kept; }
+};
+
+template <class Op> struct Reduction {
+  vec partial[unroll];
+  INLINE Reduction() {
+    for (isize u = 0; u < unroll; ++u) partial[u] = all(Op::neutral);
+  }
+  // `seen` are the lanes within the span.
+  template <class Seen> INLINE void take(isize u, Seen seen, vec x) {
+    partial[u] = Op::combine(seen(x, Op::neutral), partial[u]);
+  }
+  INLINE float total() const {
+    float lane[lanes];
+    store(lane, Op::combine(Op::combine(partial[0], partial[1]), Op::combine(partial[2], partial[3])));
+    for (isize half = lanes / 2; half; half /= 2)
+      for (isize n = 0; n < half; ++n) lane[n] = Op::combine(lane[n], lane[n + half]);
+    return lane[0];
+  }
+};
+
+// Calls step(c, u, seen) for vectors at columns c that cover [lo, hi), u = c / lanes mod unroll. At the ends
+// whole vectors are taken that reach beyond: there `seen` puts the neutral value in place of what is not
+// in the span, elsewhere it passes everything.
+template <class Step> INLINE void sweep(isize lo, isize hi, Step step) {
+  constexpr isize width = unroll * lanes;
+  const auto whole = [](vec x, float) INLINE_LAMBDA { return x; };
+  const auto ragged = [&](isize c) INLINE_LAMBDA {
+    for (isize u = 0; u < unroll; ++u, c += lanes) {
+      const lanes_mask inside = columns(c, lo, hi);
+      step(c, u, [&](vec x, float neutral) INLINE_LAMBDA { return choose(inside, x, all(neutral)); });
+    }
+  };
+  isize c = lo / width * width;
+  if (c < lo && lo < hi) ragged(c), c += width;
+  for (; c + width <= hi; c += width)
+    for (isize u = 0; u < unroll; ++u) step(c + u * lanes, u, whole);
+  if (c < hi) ragged(c);
+}

@@ -1,0 +1,98 @@
+// Tiles in scratch memory, arrays in memory, and what moves between them.
+
+constexpr isize round_up(isize n, isize to) { return (n + to - 1) / to * to; }
+INLINE isize smaller(isize a, isize b) { return a < b ? a : b; }
+INLINE isize larger(isize a, isize b) { return a > b ? a : b; }
+
+// R x C, rows S apart. Rows and columns are padded to whole register blocks; the padding holds anything.
+template <isize R, isize C, isize S> struct Tile {
+  float *p;
+  INLINE float *at(isize r, isize c) const { return p + r * S + c; }
+};
+// One value a row.
+template <isize R> struct Rows {
+  float *p;
+  INLINE float &operator[](isize r) const { return p[r]; }
+};
+// P panels of K x W: the right side of a product as its register blocks read it.
+template <isize P, isize K, isize W> struct Panels {
+  float *p;
+};
+// The columns [lo, hi) that each row may see; the rows of the padding see none.
+template <isize R> struct Spans {
+  isize *p;
+  INLINE isize lo(isize r) const { return p[2 * r]; }
+  INLINE isize hi(isize r) const { return p[2 * r + 1]; }
+};
+
+// N dimensions, sizes and strides in elements.
+template <int N> struct Array {
+  float *p;
+  isize size[N], stride[N];
+  INLINE float *at(const isize (&index)[N]) const {
+    float *here = p;
+    for (int n = 0; n < N; ++n) here += index[n] * stride[n];
+    return here;
+  }
+};
+template <int N> INLINE Array<N> array(const flashgen_tensor *t) {
+  Array<N> a;
+  a.p = (float *)t->data;
+  for (int n = 0; n < N; ++n) a.size[n] = t->size[n], a.stride[n] = t->stride[n];
+  return a;
+}
+
+// A tile that is used where it lies: `rows` of it are inside the array.
+struct View {
+  const float *p;
+  isize rows, row_stride, col_stride;
+};
+template <int N> INLINE View view(const Array<N> &a, const isize (&index)[N], isize rows) {
+  const isize inside = larger(0, smaller(rows, a.size[N - 2] - index[N - 2]));
+  return {inside ? a.at(index) : a.p, inside, a.stride[N - 2], a.stride[N - 1]};
+}
+
+template <isize R, isize C, isize S, int N>
+INLINE void read(Tile<R, C, S> t, const Array<N> &a, const isize (&index)[N]) {
+  const View v = view(a, index, R);
+  for (isize r = 0; r < v.rows; ++r)
+    if (v.col_stride == 1)
+      memcpy(t.at(r, 0), v.p + r * v.row_stride, C * sizeof(float));
+    else
+      for (isize c = 0; c < C; ++c) *t.at(r, c) = v.p[r * v.row_stride + c * v.col_stride];
+  for (isize r = v.rows; r < R; ++r) memset(t.at(r, 0), 0, C * sizeof(float));
+}
+template <isize R, int N> INLINE void read(Rows<R> t, const Array<N> &a, const isize (&index)[N]) {
+  const isize inside = larger(0, smaller(R, a.size[N - 1] - index[N - 1]));
+  for (isize r = 0; r < inside; ++r) t[r] = a.at(index)[r * a.stride[N - 1]];
+  for (isize r = inside; r < R; ++r) t[r] = 0.0f;
+}
+template <isize R, isize C, isize S, int N>
+INLINE void write(Tile<R, C, S> t, const Array<N> &a, const isize (&index)[N]) {
+  const isize rows = smaller(R, a.size[N - 2] - index[N - 2]), step = a.stride[N - 2], each = a.stride[N - 1];
+  for (isize r = 0; r < rows; ++r)
+    if (each == 1)
+      memcpy(a.at(index) + r * step, t.at(r, 0), C * sizeof(float));
+    else
+      for (isize c = 0; c < C; ++c) a.at(index)[r * step + c * each] = *t.at(r, c);
+}
+template <isize R, int N> INLINE void write(Rows<R> t, const Array<N> &a, const isize (&index)[N]) {
+  const isize rows = smaller(R, a.size[N - 1] - index[N - 1]);
+  for (isize r = 0; r < rows; ++r) a.at(index)[r * a.stride[N - 1]] = t[r];
+}
+template <isize R, isize C, int N> INLINE void fill(float x, const Array<N> &a, const isize (&index)[N]) {
+  const isize rows = smaller(R, a.size[N - 2] - index[N - 2]);
+  for (isize r = 0; r < rows; ++r)
+    for (isize c = 0; c < C; ++c) a.at(index)[r * a.stride[N - 2] + c * a.stride[N - 1]] = x;
+}
+template <isize R, int N> INLINE void fill(float x, const Array<N> &a, const isize (&index)[N]) {
+  const isize rows = smaller(R, a.size[N - 1] - index[N - 1]);
+  for (isize r = 0; r < rows; ++r) a.at(index)[r * a.stride[N - 1]] = x;
+}
+
+// Rows times a factor each; a row whose factor is 1 is left alone, for x * 1 is x.
+template <isize R, isize C, isize S> INLINE void scale_rows(Tile<R, C, S> t, Rows<R> factor) {
+  for (isize r = 0; r < R; ++r)
+    if (factor[r] != 1.0f)
+      for (isize c = 0; c < C; c += lanes) store(t.at(r, c), load(t.at(r, c)) * all(factor[r]));
+}

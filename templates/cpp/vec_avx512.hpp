@@ -1,0 +1,28 @@
+// Vectors of 16 floats: AVX-512 F, DQ and VL.
+typedef __m512 vec;
+typedef __mmask16 lanes_mask;
+constexpr isize lanes = 16;
+constexpr lanes_mask every = 0xffff;  // g++ 12 takes the unmasked forms' unused operand for uninitialised
+constexpr int micro_rows = 14, micro_vecs = 2;  // register block of a matrix product: 28 accumulators of 32
+
+INLINE vec all(float x) { return _mm512_set1_ps(x); }
+INLINE vec load(const float *p) { return _mm512_loadu_ps(p); }
+INLINE void store(float *p, vec x) { _mm512_storeu_ps(p, x); }
+INLINE vec fma(vec a, vec b, vec c) { return _mm512_fmadd_ps(a, b, c); }
+INLINE vec drop_nan_max(vec x, vec kept) { return _mm512_maskz_max_ps(every, x, kept); }  // kept where x is NaN
+INLINE vec choose(lanes_mask m, vec a, vec b) { return _mm512_mask_blend_ps(m, b, a); }
+INLINE lanes_mask is_nan(vec x) { return _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q); }
+INLINE lanes_mask equal(vec a, vec b) { return _mm512_cmp_ps_mask(a, b, _CMP_EQ_OQ); }
+
+// Lanes whose column, counted from c, lies in [lo, hi).
+INLINE lanes_mask columns(isize c, isize lo, isize hi) {
+  const __m512i count = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+  const __m512i at = _mm512_add_epi32(count, _mm512_set1_epi32((int)c));
+  const lanes_mask from = _mm512_cmpgt_epi32_mask(at, _mm512_set1_epi32((int)lo - 1));
+  return _mm512_mask_cmpgt_epi32_mask(from, _mm512_set1_epi32((int)hi), at);
+}
+
+// The low bits of t hold n + 127: x * 2^n, and 0 where n is -127.
+INLINE vec scale_by_power(vec x, vec t) {
+  return x * _mm512_castsi512_ps(_mm512_maskz_slli_epi32(every, _mm512_castps_si512(t), 23));
+}
