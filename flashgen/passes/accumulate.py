@@ -17,7 +17,6 @@ from dataclasses import dataclass
 
 from xdsl.dialects import arith
 from xdsl.dialects.builtin import ModuleOp
-from xdsl.ir import SSAValue
 
 from flashgen.ir.compute import DotOp, ScaleRowsOp
 from flashgen.passes.base import TilePass
@@ -27,12 +26,12 @@ from flashgen.passes.patterns import only_use, row_factor, unbroadcast
 
 @dataclass(frozen=True)
 class Update:
-    """Sums that become a dot's accumulator, and products that become a scaling of rows."""
+    """Sums and products, each with the number of the operand that goes into another operation."""
 
-    sums: tuple[tuple[arith.AddfOp, DotOp, SSAValue], ...]
-    """The sum, the dot, and what it is added to."""
-    products: tuple[tuple[arith.MulfOp, SSAValue, SSAValue], ...]
-    """The product, the tile, and one factor a row."""
+    sums: list[tuple[arith.AddfOp, int]]
+    """That operand is a dot's result, which becomes the sum."""
+    products: list[tuple[arith.MulfOp, int]]
+    """That operand repeats one factor a row."""
 
 
 @dataclass(frozen=True)
@@ -41,34 +40,39 @@ class AccumulatePass(TilePass[Update]):
 
     def match(self, module: ModuleOp) -> Update:
         ops = list(module.walk())
-        sums = [s for op in ops if isinstance(op, arith.AddfOp) and (s := sum_with_dot(op)) is not None]
-        products = [p for op in ops if isinstance(op, arith.MulfOp) and (p := row_product(op)) is not None]
+        sums = [(op, n) for op in ops if isinstance(op, arith.AddfOp) and (n := dot_in(op)) is not None]
+        products = [(op, n) for op in ops if isinstance(op, arith.MulfOp) and (n := rows_in(op)) is not None]
         if not sums and not products:
             self.refuse(module, "no tile is scaled by rows, and no product is added to one")
-        return Update(tuple(sums), tuple(products))
+        return Update(sums, products)
 
     def rewrite(self, module: ModuleOp, match: Update) -> None:
-        for total, dot, start in match.sums:
-            swap(total, dot.but(acc=start))
+        for total, n in match.sums:
+            dot = total.operands[n].owner
+            assert isinstance(dot, DotOp)
+            swap(total, dot.but(acc=total.operands[1 - n]))
             erase(dot)
-        for product, tile, factor in match.products:
-            swap(product, ScaleRowsOp(tile, factor))
+        for product, n in match.products:
+            factor = row_factor(product.operands[n])
+            assert factor is not None
+            swap(product, ScaleRowsOp(product.operands[1 - n], factor))
         remove_dead(module)
 
 
-def sum_with_dot(total: arith.AddfOp) -> tuple[arith.AddfOp, DotOp, SSAValue] | None:
-    for value, start in ((total.rhs, total.lhs), (total.lhs, total.rhs)):
-        dot = value.owner
-        if not isinstance(dot, DotOp) or dot.parent is not total.parent or only_use(value) is None:
-            continue
-        if dot.acc is None and dot.only is None:
-            return total, dot, start
+def dot_in(total: arith.AddfOp) -> int | None:
+    """Which operand is a dot's result that may start from the other operand."""
+    for n in (1, 0):
+        dot = total.operands[n].owner
+        fresh = isinstance(dot, DotOp) and dot.acc is None and dot.only is None
+        if fresh and dot.parent is total.parent and only_use(dot.result) is not None:
+            return n
     return None
 
 
-def row_product(product: arith.MulfOp) -> tuple[arith.MulfOp, SSAValue, SSAValue] | None:
-    for wide, tile in ((product.lhs, product.rhs), (product.rhs, product.lhs)):
-        factor = row_factor(wide)
-        if factor is not None and unbroadcast(tile) is tile:
-            return product, tile, factor
+def rows_in(product: arith.MulfOp) -> int | None:
+    """Which operand repeats one factor a row, the other being a tile."""
+    for n in (0, 1):
+        tile = product.operands[1 - n]
+        if row_factor(product.operands[n]) is not None and unbroadcast(tile) is tile:
+            return n
     return None

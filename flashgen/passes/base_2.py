@@ -18,6 +18,7 @@ The two factors are float64 constants, rounded once to the type computed in.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import e, log, log2
 
@@ -29,7 +30,7 @@ from flashgen.ir.compute import BroadcastOp, ReplaceOp, RowMaxOp, SelectOp
 from flashgen.ir.memory import LoadOp, StoreOp
 from flashgen.ir.types import NEG_INF
 from flashgen.passes.base import TilePass
-from flashgen.passes.edit import insert_after_definition, insert_before, remove_dead, rounded, swap
+from flashgen.passes.edit import insert_after_definition, insert_before, remove_dead, rounded, scaled, swap
 from flashgen.passes.patterns import splat
 
 UNSCALED = (0.0, NEG_INF, -NEG_INF)
@@ -73,9 +74,10 @@ class Base2Pass(TilePass[Scores]):
                 self.refuse(op, "its exponent is not made of scores")
         return found
 
-    def reached(self, use: Use, found: Scores) -> list[SSAValue]:
+    def reached(self, use: Use, found: Scores) -> Sequence[SSAValue]:
         """The values that are multiplied because this use reads one that is."""
         op = use.operation
+        made: Sequence[SSAValue] = []
         if isinstance(op, RowMaxOp | BroadcastOp) or (
             isinstance(op, ReplaceOp) and {op.from_.value.data, op.to.value.data} <= set(UNSCALED)
         ):
@@ -85,10 +87,8 @@ class Base2Pass(TilePass[Scores]):
             made = [op.result]
         elif isinstance(op, math.ExpOp):
             found.exponentials.append(op)
-            made = []
         elif isinstance(op, arith.AddfOp) and isinstance(op.operands[1 - use.index].owner, math.LogOp):
             found.exits.append(use)
-            made = []
         elif isinstance(op, StoreOp):
             made = self.through_memory(op, found)
         elif isinstance(op, scf.ForOp):
@@ -115,11 +115,10 @@ class Base2Pass(TilePass[Scores]):
 
     def rewrite(self, module: ModuleOp, match: Scores) -> None:
         near = next(iter(match.scores[0].uses)).operation
-        log2_e, ln_2 = rounded(near, log2(e), "log2e"), rounded(near, log(2), "ln2")
+        log2e, ln2 = rounded(near, log2(e), "log2e"), rounded(near, log(2), "ln2")
         for score in match.scores:
             users = list(score.uses)
-            wide = BroadcastOp(log2_e, score.type)
-            product = arith.MulfOp(score, wide.result)
+            wide, product = scaled(score, log2e)
             insert_after_definition(score, wide, product)
             for use in users:
                 use.operation.operands[use.index] = product.result
@@ -127,8 +126,7 @@ class Base2Pass(TilePass[Scores]):
             swap(op, math.Exp2Op(op.operand))
         for use in match.exits:
             value = use.operation.operands[use.index]
-            wide = BroadcastOp(ln_2, value.type)
-            product = arith.MulfOp(value, wide.result)
+            wide, product = scaled(value, ln2)
             insert_before(use.operation, wide, product)
             use.operation.operands[use.index] = product.result
         remove_dead(module)

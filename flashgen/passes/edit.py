@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from xdsl.dialects import arith, func
-from xdsl.dialects.builtin import Float64Type, FloatAttr, IntegerAttr, f64
+from xdsl.dialects.builtin import Float64Type, FloatAttr, IntegerAttr, ModuleOp, TensorType, f64
 from xdsl.ir import Block, Operation, SSAValue
 from xdsl.transforms.dead_code_elimination import dce
 
+from flashgen.ir.compute import BroadcastOp
 from flashgen.ir.types import f32, index
 
 
@@ -54,9 +55,16 @@ def swap(old: Operation, new: Operation) -> None:
     erase(old)
 
 
-def remove_dead(root: Operation) -> None:
-    """Remove what is pure and that nobody reads, below root."""
-    dce(root)
+def scaled(v: SSAValue, factor: SSAValue) -> tuple[BroadcastOp, arith.MulfOp]:
+    """The operations that multiply a tile by a scalar, or by one value a row; not inserted yet."""
+    assert isinstance(v.type, TensorType)
+    wide = BroadcastOp(factor, v.type)
+    return wide, arith.MulfOp(v, wide.result)
+
+
+def remove_dead(module: ModuleOp) -> None:
+    """Remove what is pure and that nobody reads."""
+    dce(module)
 
 
 def shared_index(near: Operation, n: int) -> SSAValue:
@@ -77,13 +85,13 @@ def rounded(near: Operation, x: float, name: str) -> SSAValue:
     exact = shared_constant(near, FloatAttr[Float64Type](x, f64), None)
     narrow = arith.TruncFOp(exact, f32)
     narrow.result.name_hint = name
-    insert_before(first_below_constants(near), narrow)
+    insert_before(first_below(near, arith.ConstantOp, arith.TruncFOp), narrow)
     return narrow.result
 
 
 def shared_constant(near: Operation, value: IntegerAttr | FloatAttr, name: str | None) -> SSAValue:
     """As shared_index and shared_real, for any constant."""
-    place = first_below_constants(near)
+    place = first_below(near, arith.ConstantOp)
     op = place.prev_op
     while op is not None:
         assert isinstance(op, arith.ConstantOp)
@@ -96,9 +104,9 @@ def shared_constant(near: Operation, value: IntegerAttr | FloatAttr, name: str |
     return new.result
 
 
-def first_below_constants(near: Operation) -> Operation:
-    """The function's first operation that is not one of the constants at its top."""
-    return next(op for op in function_of(near).body.block.ops if not isinstance(op, arith.ConstantOp))
+def first_below(near: Operation, *kinds: type[Operation]) -> Operation:
+    """The first operation of near's function that is of none of these kinds."""
+    return next(op for op in function_of(near).body.block.ops if not isinstance(op, kinds))
 
 
 def function_of(op: Operation) -> func.FuncOp:

@@ -20,10 +20,10 @@ from xdsl.dialects import arith
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import SSAValue
 
-from flashgen.ir.compute import BroadcastOp, DotOp
+from flashgen.ir.compute import DotOp
 from flashgen.ir.memory import LoadOp
 from flashgen.passes.base import TilePass
-from flashgen.passes.edit import erase, insert_after, insert_before, remove_dead
+from flashgen.passes.edit import erase, insert_after, insert_before, remove_dead, scaled
 from flashgen.passes.patterns import is_above, only_use, outermost, scalar_factor
 
 
@@ -41,7 +41,7 @@ class FoldScalePass(TilePass[list[Scaled]]):
     name = "fold-scale"
 
     def match(self, module: ModuleOp) -> list[Scaled]:
-        found = [s for op in module.walk() if isinstance(op, DotOp) and (s := scaled(op)) is not None]
+        found = [s for op in module.walk() if isinstance(op, DotOp) and (s := factors_of(op)) is not None]
         if not found:
             self.refuse(module, "no dot's result is multiplied by a scalar")
         for s in found:
@@ -68,7 +68,7 @@ class FoldScalePass(TilePass[list[Scaled]]):
         remove_dead(module)
 
 
-def scaled(dot: DotOp) -> Scaled | None:
+def factors_of(dot: DotOp) -> Scaled | None:
     """The longest chain of multiplications by scalars that starts at a dot's result."""
     products: list[arith.MulfOp] = []
     factors: list[SSAValue] = []
@@ -95,8 +95,7 @@ def scale_where_loaded(s: Scaled) -> SSAValue:
         factor = product.result
     if len(s.factors) > 1:
         factor.name_hint = "factor"
-    wide = BroadcastOp(factor, s.dot.lhs.type)
-    result = arith.MulfOp(s.dot.lhs, wide.result)
+    wide, result = scaled(s.dot.lhs, factor)
     result.result.name_hint = f"{load.result.name_hint}s" if load.result.name_hint else None
     insert_after(load, wide, result)
     return result.result

@@ -120,8 +120,9 @@ class MaskToSpansPass(TilePass[list[Masked]]):
 
     def rewrite(self, module: ModuleOp, match: list[Masked]) -> None:
         for found in match:
-            span = span_of(found)
-            insert_before(found.place, span.owner)
+            made = span_of(found)
+            insert_before(found.place, made)
+            span = made.result
             for op in found.reductions:
                 swap(op, narrowed(op, span))
             for dot in found.over:
@@ -130,7 +131,7 @@ class MaskToSpansPass(TilePass[list[Masked]]):
                 swap(dot, dot.but(only=span))
             if found.interval.exact:
                 for select in found.selects:
-                    select.lhs.name_hint = select.result.name_hint
+                    select.lhs.name_hint = select.result.name_hint or select.lhs.name_hint
                     select.result.replace_all_uses_with(select.lhs)
         remove_dead(module)
 
@@ -157,7 +158,7 @@ def captured(interval: Interval) -> list[SSAValue]:
     return [symbol for form in every for symbol in form.terms]
 
 
-def span_of(found: Masked) -> SSAValue:
+def span_of(found: Masked) -> RowSpanOp:
     """The interval as an operation; a side without a bound ends where the tile does."""
     mask, interval = found.mask, found.interval
     rows, cols = shape_of(mask.result)
@@ -172,7 +173,8 @@ def span_of(found: Masked) -> SSAValue:
         YieldOp(lo, hi)
     mask.body.block.args[0].replace_uses_with_if(body.args[0], lambda use: use.operation.parent is body)
     span = RowSpanOp(mask.row, mask.col, Region(body), (rows, cols))
-    return named("span", span.result)
+    span.result.name_hint = "span"
+    return span
 
 
 def narrowed(op: RowReduction, span: SSAValue) -> RowReduction:
