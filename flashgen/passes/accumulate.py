@@ -63,8 +63,9 @@ def dot_in(total: arith.AddfOp) -> int | None:
     """Which operand is a dot's result that may start from the other operand."""
     for n in (1, 0):
         dot = total.operands[n].owner
-        fresh = isinstance(dot, DotOp) and dot.acc is None and dot.only is None
-        if fresh and dot.parent is total.parent and only_use(dot.result) is not None:
+        if not isinstance(dot, DotOp) or dot.parent is not total.parent or only_use(dot.result) is None:
+            continue
+        if dot.acc is None and dot.only is None:
             return n
     return None
 
