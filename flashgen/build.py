@@ -24,6 +24,7 @@ from xdsl.dialects import func
 from xdsl.dialects.builtin import DYNAMIC_INDEX, MemRefType, ModuleOp, TensorType
 from xdsl.ir import Attribute, Block, Region, SSAValue
 
+from flashgen.analysis.extents import name_extents
 from flashgen.ir.compute import DotOp, RowMaxOp, RowSumOp, SelectOp
 from flashgen.ir.construct import (
     add,
@@ -75,6 +76,8 @@ def build(problem: Problem, br: int, bc: int) -> ModuleOp:
         "scale": f32,
     }
     function = func.FuncOp("attention", (list(params.values()), []))
+    rows, keys = ["B", "Hq", "Nq"], ["B", "Hkv", "Nk"]
+    name_extents(function, [[*rows, "D"], [*keys, "D"], [*keys, "Dv"], [*rows, "Dv"], rows, []])
     for arg, name in zip(function.body.block.args, params, strict=True):
         arg.name_hint = name
     with ImplicitBuilder(function.body.block):
@@ -156,9 +159,9 @@ class Forward:
     def update(self, b: SSAValue, h: SSAValue, i: SSAValue, j: SSAValue, kj: SSAValue, vj: SSAValue) -> None:
         """The inner step: lines 9 to 13 of Algorithm 1."""
         qi = named("qi", LoadOp(self.q, [b, h, i, self.c0], tile(self.br, self.problem.head_dim)).result)
-        acc = named("acc_old", LoadOp(self.acc, [i, self.c0], self.acc_tile).result)
-        l_old = named("l_old", LoadOp(self.l, [i], self.row_tile).result)
-        m_old = named("m_old", LoadOp(self.m, [i], self.row_tile).result)
+        acc = named("acc_i", LoadOp(self.acc, [i, self.c0], self.acc_tile).result)
+        l_old = named("l_i", LoadOp(self.l, [i], self.row_tile).result)
+        m_old = named("m_i", LoadOp(self.m, [i], self.row_tile).result)
 
         x = DotOp(qi, kj, transpose=True).result
         x = mulf(x, rows(self.scale, x))

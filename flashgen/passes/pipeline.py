@@ -1,0 +1,145 @@
+"""The passes, by name, and the one order in which each finds what it needs.
+
+| pass         | needs                                   | leaves                                                |
+|--------------|-----------------------------------------|-------------------------------------------------------|
+| lazy-rescale | state in memory, named operations       | l * O in O's place, one exponential a score           |
+| sink-loads   | a loop that is last in another          | a perfect nest                                        |
+| interchange  | a perfect nest, dependences (+, 0)      | the query loop outermost                              |
+| fuse-loops   | neighbours over one range, distance 0   | one loop over query tiles                             |
+| keep-state   | state at one address during a loop      | loop-carried state, no workspace                      |
+| base-2       | exponentials of differences             | exp2, scores times log2 e                             |
+| fold-scale   | scalar factors on a product             | the factors on Q, where it is loaded                  |
+| nan-in-sum   | a sum of exponentials beside a maximum  | row_max that may drop NaN                             |
+| pack         | read-only operands of products          | panels of K and V, packed once                        |
+| causal-skip  | a mask by named operations              | up to three loops; a mask only where it cuts          |
+| mask-to-spans| masks that select -inf                  | each row's visible keys as a span                     |
+| fuse-sweeps  | named elementwise operations            | one sweep a row; no other pass matches names after it |
+| accumulate   | products that are added to something    | products onto their accumulator                       |
+| parallel-loops | loops that carry no dependence        | scf.parallel                                          |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from xdsl.context import Context
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.passes import ModulePass
+from xdsl.transforms.canonicalize import CanonicalizePass
+from xdsl.transforms.common_subexpression_elimination import CommonSubexpressionElimination
+from xdsl.transforms.dead_code_elimination import DeadCodeElimination
+from xdsl.utils.arg_spec import ArgSpecParseError, parse_pipeline
+
+from flashgen.build import build
+from flashgen.errors import InvalidArgument, ParseFailure
+from flashgen.ir.dialect import context, verify
+from flashgen.passes.accumulate import AccumulatePass
+from flashgen.passes.base_2 import Base2Pass
+from flashgen.passes.causal_skip import CausalSkipPass
+from flashgen.passes.fold_scale import FoldScalePass
+from flashgen.passes.fuse_loops import FuseLoopsPass
+from flashgen.passes.fuse_sweeps import FuseSweepsPass
+from flashgen.passes.interchange import InterchangePass
+from flashgen.passes.keep_state import KeepStatePass
+from flashgen.passes.lazy_rescale import LazyRescalePass
+from flashgen.passes.mask_to_spans import MaskToSpansPass
+from flashgen.passes.nan_in_sum import NanInSumPass
+from flashgen.passes.pack import PackPass
+from flashgen.passes.parallel_loops import ParallelLoopsPass
+from flashgen.passes.provenance import stamp
+from flashgen.passes.sink_loads import SinkLoadsPass
+from flashgen.problem import Problem
+from flashgen.schedule import Schedule
+
+After = Callable[[str, ModuleOp], None]
+
+OWN = (
+    LazyRescalePass,
+    SinkLoadsPass,
+    InterchangePass,
+    FuseLoopsPass,
+    KeepStatePass,
+    Base2Pass,
+    FoldScalePass,
+    NanInSumPass,
+    PackPass,
+    CausalSkipPass,
+    MaskToSpansPass,
+    FuseSweepsPass,
+    AccumulatePass,
+    ParallelLoopsPass,
+)
+STOCK = (CanonicalizePass, CommonSubexpressionElimination, DeadCodeElimination)
+REGISTRY: dict[str, type[ModulePass]] = {p.name: p for p in (*OWN, *STOCK)}
+"""Every pass that a pipeline may name: flashgen's in their canonical order, then xDSL's own."""
+
+
+def derivation(schedule: Schedule) -> list[ModulePass]:
+    """From FlashAttention-1 to the algorithm that the schedule asks for."""
+    q_outer = [SinkLoadsPass(), InterchangePass(), FuseLoopsPass(), KeepStatePass()]
+    return [
+        *([LazyRescalePass()] if schedule.lazy_rescale else []),
+        *(q_outer if schedule.order == "q-outer" else []),
+    ]
+
+
+def lowering(schedule: Schedule) -> list[ModulePass]:
+    """From an algorithm to the operations that templates spell well."""
+    return [
+        Base2Pass(),
+        FoldScalePass(),
+        NanInSumPass(),
+        *([PackPass(schedule.panel)] if schedule.panel else []),
+        *([CausalSkipPass()] if schedule.causal_skip else []),
+        MaskToSpansPass(),
+        FuseSweepsPass(),
+        AccumulatePass(),
+        ParallelLoopsPass(),
+    ]
+
+
+def pipeline(schedule: Schedule) -> list[ModulePass]:
+    """The passes that carry out a schedule, in the canonical order. Raises InvalidArgument if a field is open."""
+    if not schedule.complete:
+        raise InvalidArgument("schedule", schedule, "Target.complete fills its open fields first")
+    return [*derivation(schedule), *lowering(schedule)]
+
+
+def run(module: ModuleOp, passes: Sequence[ModulePass], after: After | None = None) -> None:
+    """Apply passes in order, in place; stamp what is new, and verify, after each.
+
+    after: called with each pass's name and the module as that pass left it.
+    Raises IllegalPass; the module is then as the pass before left it.
+    """
+    ctx = context()
+    for p in passes:
+        before = set(module.walk())
+        p.apply(ctx, module)
+        stamp(module, before, p.name)
+        verify(module)
+        if after is not None:
+            after(p.name, module)
+
+
+def lower(problem: Problem, schedule: Schedule, after: After | None = None) -> ModuleOp:
+    """The final module of a kernel, from which its plan is made. ``after`` also sees "build"."""
+    passes = pipeline(schedule)
+    assert schedule.br is not None and schedule.bc is not None
+    module = build(problem, schedule.br, schedule.bc)
+    verify(module)
+    if after is not None:
+        after("build", module)
+    run(module, passes, after)
+    return module
+
+
+def parse_passes(text: str) -> list[ModulePass]:
+    """The passes that a text names: "interchange,pack{panel=16}". Raises ParseFailure."""
+    try:
+        specs = list(parse_pipeline(text))
+        for spec in specs:
+            if spec.name not in REGISTRY:
+                raise ParseFailure(f"no pass is called {spec.name!r}; known: {', '.join(REGISTRY)}")
+        return [REGISTRY[spec.name].from_pass_spec(spec) for spec in specs]
+    except (ArgSpecParseError, ValueError) as e:
+        raise ParseFailure(f"passes {text!r}: {e}") from e
