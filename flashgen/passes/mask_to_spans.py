@@ -79,7 +79,7 @@ class MaskToSpansPass(TilePass[list[Masked]]):
             self.refuse(mask, "its predicate bounds no column")
         for use in mask.result.uses:
             op = use.operation
-            if isinstance(op, SelectOp):
+            if isinstance(op, SelectOp) and use.index == 0:
                 self.follow_select(op, found)
             elif isinstance(op, DotOp) and op.where is mask.result:
                 found.over.append(op)
