@@ -1,0 +1,45 @@
+"""A compiler for attention kernels.
+
+    import flashgen
+    o = flashgen.attention(q, k, v, is_causal=True)
+    print(flashgen.emit(flashgen.Problem(head_dim=64), target="avx512"))
+
+Names are imported when they are first used: importing flashgen costs next to nothing.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from flashgen import errors
+    from flashgen.api import attention, compile, emit
+    from flashgen.problem import Problem
+    from flashgen.schedule import FA1, FA2, Schedule
+
+_HOMES = {
+    "FA1": "schedule",
+    "FA2": "schedule",
+    "Problem": "problem",
+    "Schedule": "schedule",
+    "attention": "api",
+    "compile": "api",
+    "emit": "api",
+    "errors": "errors",
+}
+
+__all__ = ["FA1", "FA2", "Problem", "Schedule", "attention", "compile", "emit", "errors"]
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'flashgen' has no attribute {name!r}")
+    home = importlib.import_module(f"flashgen.{_HOMES[name]}")
+    value = home if name == _HOMES[name] else getattr(home, name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,144 @@
+"""flashgen from Python: emit a kernel, compile one, or just compute attention."""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from flashgen.errors import InvalidArgument, check_choice
+from flashgen.problem import ALIGNMENTS, Problem
+from flashgen.schedule import FA2, Schedule
+from flashgen.targets import find
+from flashgen.targets.base import Target
+
+if TYPE_CHECKING:
+    from flashgen.runtime.cpu import CpuKernel
+
+
+def emit(problem: Problem, schedule: Schedule | None = None, target: str | Target = "avx2") -> str:
+    """The source of a kernel: one file of C++ or CUDA that needs its compiler's own headers and no more.
+
+    schedule: FA2 if not given; the target decides what it leaves open.
+    target: one of flashgen.targets.TARGETS, or its name. It need not run on this machine.
+
+    Raises InvalidArgument, or TargetLimit where the tiles do not fit.
+    """
+    return _emit(*_variant(problem, schedule, target))[1]
+
+
+def compile(
+    problem: Problem, schedule: Schedule | None = None, target: str | Target | None = None
+) -> CpuKernel | Any:
+    """A kernel that can be called: ``o, lse = kernel(q, k, v)``; see CpuKernel.__call__.
+
+    target: if not given, the widest vectors that this machine has.
+
+    The same arguments give the same kernel; another process finds it compiled in the user's cache folder
+    ($FLASHGEN_CACHE_DIR). Raises what ``emit`` raises, MissingTool (no compiler; a processor or device
+    that is not here) or CompileFailure.
+    """
+    if target is None:
+        from flashgen.runtime.cpu_features import best_target
+
+        target = best_target()
+    return _compile(*_variant(problem, schedule, target))
+
+
+def attention(
+    q: np.ndarray,
+    k: np.ndarray,
+    v: np.ndarray,
+    *,
+    is_causal: bool = False,
+    causal_alignment: str = "bottom-right",
+    scale: float | None = None,
+    enable_gqa: bool = False,
+    return_lse: bool = False,
+    schedule: Schedule | None = None,
+    target: str | Target | None = None,
+    threads: int | None = None,
+) -> np.ndarray | tuple[np.ndarray, np.ndarray]:
+    """softmax(scale * Q K^T, masked) V: O, or (O, lse).
+
+    q: (B, Hq, Nq, D), k: (B, Hkv, Nk, D), v: (B, Hkv, Nk, Dv), NumPy arrays of float32, any strides. Any
+        of B, Hq, Nq, Nk and Dv may be 0. O is (B, Hq, Nq, Dv), lse (B, Hq, Nq), both float32.
+    is_causal: a row sees no key behind its own position.
+    causal_alignment: where that is. "bottom-right": row i is at key i + Nk - Nq, so that the last row sees
+        every key, which is what decoding with a key cache wants. "top-left": row i is at key i, which is
+        what PyTorch's scaled_dot_product_attention does. Both are the same where Nq == Nk.
+    scale: of the scores, 1 / sqrt(D) if not given.
+    enable_gqa: allow Hq to be a multiple of Hkv; query head h then reads key head h // (Hq / Hkv).
+    return_lse: return also each row's logsumexp of its visible scores (natural logarithm; -inf, with
+        O = 0, where a row sees no key).
+    schedule, target: as in ``compile``.
+    threads: at most so many; if not given, what the work is worth, up to $OMP_NUM_THREADS or the
+        processors that this process may run on.
+
+    The kernel is compiled at the first call of its kind (about two seconds) and cached. Raises what
+    ``compile`` raises, InvalidArgument and KernelFailure.
+    """
+    from flashgen.runtime.tensors import expect_array
+
+    q, k, v = expect_array("q", q), expect_array("k", k), expect_array("v", v)
+    for name, array in (("q", q), ("k", k), ("v", v)):
+        if array.ndim != 4:
+            raise InvalidArgument(f"{name}.shape", array.shape, "four dimensions are allowed: (B, H, N, D)")
+    if not enable_gqa and q.shape[1] != k.shape[1]:
+        raise InvalidArgument(
+            "q.shape", q.shape, f"{k.shape[1]} heads as k has are allowed, or a multiple with enable_gqa=True"
+        )
+    head_dim, head_dim_v = q.shape[3], v.shape[3]
+    if drop := head_dim_v == 0:
+        # A kernel has at least one column of values; lse is the same for any.
+        v, head_dim_v = np.broadcast_to(np.float32(0), (*v.shape[:3], 1)), 1
+    kernel = _kernel(head_dim, head_dim_v, is_causal, causal_alignment, schedule, target)
+    o, lse = kernel(q, k, v, scale=scale, threads=threads)
+    if drop:
+        o = o[..., :0]
+    return (o, lse) if return_lse else o
+
+
+@functools.cache
+def _kernel(
+    head_dim: int,
+    head_dim_v: int,
+    is_causal: bool,
+    causal_alignment: str,
+    schedule: Schedule | None,
+    target: str | Target | None,
+) -> Any:
+    check_choice("is_causal", is_causal, (True, False))
+    check_choice("causal_alignment", causal_alignment, ALIGNMENTS[1:])
+    causal = causal_alignment if is_causal else None
+    return compile(Problem(head_dim, head_dim_v, "float32", causal), schedule, target)
+
+
+@functools.cache
+def _compile(problem: Problem, schedule: Schedule, target: Target) -> Any:
+    from flashgen import runtime
+
+    name, source = _emit(problem, schedule, target)
+    return runtime.load(source, name, problem, target)
+
+
+def _emit(problem: Problem, schedule: Schedule, target: Target) -> tuple[str, str]:
+    """Name and source of a variant."""
+    from flashgen.emission import source
+
+    schedule = target.complete(problem, schedule)
+    name = f"{problem.name}_{schedule.name}_{target.name}"
+    return name, source(problem, schedule, target)
+
+
+def _variant(
+    problem: Problem, schedule: Schedule | None, target: str | Target
+) -> tuple[Problem, Schedule, Target]:
+    """What says which kernel is meant, checked and with nothing left to a default."""
+    if not isinstance(problem, Problem):
+        raise InvalidArgument("problem", repr(problem), "a flashgen.Problem is allowed")
+    schedule = FA2 if schedule is None else schedule
+    if not isinstance(schedule, Schedule):
+        raise InvalidArgument("schedule", repr(schedule), "a flashgen.Schedule is allowed")
+    return problem, schedule, target if isinstance(target, Target) else find(target)

@@ -1,0 +1,228 @@
+"""flashgen.attention, compile and emit, with the sample kernel in the place of emission."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import timeit
+import types
+from dataclasses import fields, replace
+
+import numpy as np
+import pytest
+
+import flashgen
+from flashgen import FA1, FA2, Problem, Schedule, api
+from flashgen.errors import InvalidArgument, MissingTool
+from flashgen.runtime import cpu as cpu_module
+from flashgen.runtime import cpu_features
+from flashgen.targets.cpu import Avx2, Avx512
+from tests.sample_kernel import attention_expected, attention_source, skip_unless_it_runs
+
+
+@pytest.fixture(autouse=True)
+def emitted(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory):
+    """What was emitted, in order: problem, schedule, target's name."""
+    skip_unless_it_runs(Avx2())
+    calls: list[tuple[Problem, Schedule, str]] = []
+
+    def source(problem: Problem, schedule: Schedule, target: Avx2) -> str:
+        assert schedule.complete
+        calls.append((problem, schedule, target.name))
+        return attention_source(f"{problem.name}_{schedule.name}_{target.name}", problem)
+
+    emission = types.ModuleType("flashgen.emission")
+    emission.source = source  # pyright: ignore[reportAttributeAccessIssue]
+    monkeypatch.setitem(sys.modules, "flashgen.emission", emission)
+    monkeypatch.setenv("FLASHGEN_CACHE_DIR", str(tmp_path_factory.getbasetemp() / "api-cache"))
+    for cache in (api._compile, api._kernel):
+        cache.cache_clear()
+    yield calls
+    for cache in (api._compile, api._kernel):
+        cache.cache_clear()
+
+
+def arrays(b: int = 2, hq: int = 2, hkv: int = 2, nq: int = 3, nk: int = 5, d: int = 4, dv: int = 4):
+    rng = np.random.default_rng(0)
+    shapes = ((b, hq, nq, d), (b, hkv, nk, d), (b, hkv, nk, dv))
+    return tuple(rng.standard_normal(shape, dtype=np.float32) for shape in shapes)
+
+
+def check(result, q, k, v, scale: float = 0.5, causal: str | None = None) -> None:
+    for array, expected in zip(result, attention_expected(q, k, v, scale, causal), strict=True):
+        np.testing.assert_array_max_ulp(array, expected.astype(np.float32), 1)
+
+
+def test_attention() -> None:
+    q, k, v = arrays(dv=3)
+    result = flashgen.attention(q, k, v, return_lse=True)
+    check(result, q, k, v)
+    assert np.array_equal(flashgen.attention(q, k, v), result[0])
+    check(flashgen.attention(q, k, v, scale=-1.5, return_lse=True), q, k, v, -1.5)
+
+
+def test_causal_alignment() -> None:
+    q, k, v = arrays()
+    options = {"is_causal": True, "return_lse": True}
+    check(flashgen.attention(q, k, v, **options), q, k, v, causal="bottom-right")
+    check(flashgen.attention(q, k, v, causal_alignment="top-left", **options), q, k, v, causal="top-left")
+    square = arrays(nq=5)
+    bottom_right, top_left = (
+        flashgen.attention(*square, is_causal=True, causal_alignment=alignment)
+        for alignment in ("bottom-right", "top-left")
+    )
+    assert np.array_equal(bottom_right, top_left)
+
+
+def test_gqa_is_asked_for() -> None:
+    q, k, v = arrays(hq=6)
+    check(flashgen.attention(q, k, v, enable_gqa=True, return_lse=True), q, k, v)
+    with pytest.raises(
+        InvalidArgument, match=r"2 heads as k has are allowed, or a multiple with enable_gqa=True"
+    ):
+        flashgen.attention(q, k, v)
+    with pytest.raises(InvalidArgument, match=r"heads that are a multiple of k's 2"):
+        flashgen.attention(q[:, :5], k, v, enable_gqa=True)
+
+
+@pytest.mark.parametrize("zero", ["b", "hq", "nq", "nk", "dv", "heads"])
+def test_zero_sizes(zero: str) -> None:
+    q, k, v = arrays(**({"hq": 0, "hkv": 0} if zero == "heads" else {zero: 0}))
+    o, lse = flashgen.attention(q, k, v, enable_gqa=True, return_lse=True)
+    assert o.shape == (*q.shape[:3], v.shape[3])
+    check((o, lse), q, k, v)
+
+
+REFUSED = [
+    ({"q": [[1.0]]}, "q is of type list"),
+    ({"v": np.zeros((5, 4), np.float32)}, "v.shape is (5, 4); four dimensions are allowed: (B, H, N, D)"),
+    ({"k": np.zeros((2, 2, 5, 4))}, "k.dtype is '<f8'; native float32 is allowed"),
+    ({"q": np.zeros((2, 2, 3, 0), np.float32)}, "head_dim is 0; a whole number of at least 1"),
+    ({"k": np.zeros((2, 2, 5, 3), np.float32)}, "k.shape is (2, 2, 5, 3); (2, 2, 5, 4) is allowed"),
+    ({"causal_alignment": "middle"}, "causal_alignment is 'middle'; one of 'bottom-right', 'top-left'"),
+    ({"causal_alignment": None}, "causal_alignment is None; one of"),
+    ({"is_causal": "no"}, "is_causal is 'no'; one of True, False"),
+    ({"scale": np.nan}, "scale is nan"),
+    ({"threads": 0}, "threads is 0"),
+    ({"target": "sse"}, "target is 'sse'; one of 'avx2', 'avx512', 'cuda' is allowed"),
+    ({"schedule": "FA2"}, "schedule is 'FA2'; a flashgen.Schedule is allowed"),
+    ({"schedule": Schedule(panel=7)}, "panel is 7; target avx2 packs panels of 16 columns"),
+]
+
+
+@pytest.mark.parametrize(("change", "message"), REFUSED, ids=[message[:50] for _, message in REFUSED])
+def test_refused(change: dict, message: str) -> None:
+    q, k, v = arrays()
+    with pytest.raises(InvalidArgument, match=re.escape(message)):
+        flashgen.attention(**{"q": q, "k": k, "v": v, "target": "avx2"} | change)
+
+
+def test_problem_must_be_one() -> None:
+    with pytest.raises(InvalidArgument, match=r"problem is 64; a flashgen\.Problem is allowed"):
+        flashgen.compile(64)  # pyright: ignore[reportArgumentType]
+
+
+def test_kernels_are_kept(emitted: list) -> None:
+    q, k, v = arrays()
+    for _ in range(3):
+        flashgen.attention(q, k, v, target="avx2")
+        flashgen.attention(q, k, v, is_causal=True, target="avx2", schedule=FA1)
+    kernel = flashgen.compile(Problem(4), target="avx2")
+    assert flashgen.compile(Problem(4, 4), FA2, Avx2()) is not None
+    assert flashgen.compile(Problem(4, 4), Schedule(), "avx2") is kernel
+    assert [(problem.causal, schedule.order) for problem, schedule, _ in emitted[:2]] == [
+        (None, "q-outer"),
+        ("bottom-right", "kv-outer"),
+    ]
+    assert len(emitted) == 3  # a target's object of one's own is a target of its own
+
+
+def test_emit(monkeypatch: pytest.MonkeyPatch) -> None:
+    schedule = FA2
+    assert "attention_d8_dv8_f32_full_q_outer_br96_bc512_lazy_skip_panel16_avx2(" in flashgen.emit(Problem(8))
+    text = flashgen.emit(Problem(8, causal="top-left"), replace(schedule, br=14), Avx512())
+    assert "attention_d8_dv8_f32_causal_top_left_q_outer_br14_bc512_lazy_skip_panel32_avx512(" in text
+
+
+def test_default_target_is_the_widest(emitted: list, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cpu_features, "cpu_features", lambda: frozenset(Avx2.features))
+    flashgen.compile(Problem(4))
+    assert emitted[-1][2] == "avx2"
+    monkeypatch.setattr(cpu_features, "cpu_features", frozenset)
+    with pytest.raises(MissingTool, match="cannot run target avx2"):
+        flashgen.attention(*arrays(d=5))
+
+
+VARIANTS = [
+    (Problem(8), FA2, Avx2()),
+    (Problem(9, 8), FA2, Avx2()),
+    (Problem(8, 9), FA2, Avx2()),
+    (Problem(8, causal="bottom-right"), FA2, Avx2()),
+    (Problem(8, causal="top-left"), FA2, Avx2()),
+    (Problem(8), replace(FA2, order="kv-outer"), Avx2()),
+    (Problem(8), replace(FA2, br=6), Avx2()),
+    (Problem(8), replace(FA2, bc=64), Avx2()),
+    (Problem(8), replace(FA2, lazy_rescale=False), Avx2()),
+    (Problem(8), replace(FA2, causal_skip=False), Avx2()),
+    (Problem(8), FA2, Avx512()),
+]
+
+
+def key_of(monkeypatch: pytest.MonkeyPatch, problem: Problem, schedule: Schedule, target: Avx2) -> str:
+    """The cache's key of a variant."""
+    keys: list[str] = []
+    with monkeypatch.context() as patch:
+        patch.setattr(cpu_module, "fetch", lambda key, build: keys.append(key))
+        cpu_module.library(flashgen.emit(problem, schedule, target), "f", target)
+    return keys[0]
+
+
+def test_each_field_changes_the_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    """F17; dtype and panel have one value on these targets."""
+    changed = {
+        f.name
+        for problem, schedule, _ in VARIANTS
+        for value, base in ((problem, VARIANTS[0][0]), (schedule, VARIANTS[0][1]))
+        for f in fields(value)
+        if getattr(value, f.name) != getattr(base, f.name)
+    }
+    everything = {f.name for kind in (Problem, Schedule) for f in fields(kind)}
+    assert everything - changed == {"dtype", "panel"}
+    assert len({key_of(monkeypatch, *variant) for variant in VARIANTS}) == len(VARIANTS)
+
+
+def test_what_changes_no_source_changes_no_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    first = key_of(monkeypatch, Problem(8), FA2, Avx2())
+    assert key_of(monkeypatch, Problem(8, 8), Schedule(br=96, bc=512, panel=16), Avx2()) == first
+
+
+def test_cached_call_is_quick() -> None:
+    """30 microseconds a call is the promise, the kernel's own time aside: here it has no key to look at."""
+    q, k, v = arrays(1, 1, 1, 8, 0, 64, 64)
+    flashgen.attention(q, k, v, is_causal=True)
+    best = (
+        min(timeit.repeat(lambda: flashgen.attention(q, k, v, is_causal=True), number=200, repeat=30)) / 200
+    )
+    assert best < 30e-6
+
+
+def test_import_is_cheap() -> None:
+    code = (
+        "import sys, flashgen\n"
+        "print(*[m for m in ('numpy', 'xdsl', 'jinja2', 'filelock', 'subprocess') if m in sys.modules])\n"
+        "from flashgen import *\n"
+        "print(attention.__module__, emit.__module__, compile.__module__, Problem(8).head_dim, FA1.order)\n"
+        "print(FA2 == Schedule(), errors.__name__, set(flashgen.__all__) <= set(dir(flashgen)))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == [
+        "",
+        "flashgen.api flashgen.api flashgen.api 8 kv-outer",
+        "True flashgen.errors True",
+    ]
+
+
+def test_unknown_name() -> None:
+    with pytest.raises(AttributeError, match="module 'flashgen' has no attribute 'sdpa'"):
+        flashgen.sdpa  # noqa: B018

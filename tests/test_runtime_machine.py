@@ -1,0 +1,78 @@
+"""What the processor can run, and how fast."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from flashgen.errors import InvalidArgument, MissingTool
+from flashgen.runtime import cpu_features as module
+from flashgen.runtime.cpu_features import best_target, cpu_features, missing_features, require
+from flashgen.runtime.peak import measure_peak
+from flashgen.targets.cpu import Avx2, Avx512, Cpu
+
+
+@pytest.fixture
+def pretend(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    """Makes the machine one with the given features."""
+
+    def set_features(*features: str) -> None:
+        path = tmp_path / "cpuinfo"
+        path.write_text(f"processor\t: 0\nflags\t\t: fpu {' '.join(features)} sse\nbugs\t\t: avx512bw\n")
+        monkeypatch.setattr(module, "CPUINFO", path)
+        monkeypatch.setattr(module.platform, "machine", lambda: "x86_64")
+        cpu_features.cache_clear()
+
+    yield set_features
+    cpu_features.cache_clear()
+
+
+def test_widest_target_that_runs(pretend) -> None:
+    pretend(*Avx512.features)
+    assert best_target().name == "avx512"
+    pretend(*Avx2.features, "avx512f")
+    assert best_target().name == "avx2"
+    assert missing_features(Avx512()) == ["avx512bw", "avx512cd", "avx512dq", "avx512vl"]
+    require(Avx2())
+
+
+def test_refusal_names_what_is_missing(pretend) -> None:
+    pretend(*Avx2.features)
+    with pytest.raises(
+        MissingTool, match=r"cannot run target avx512: it has no avx512f, avx512bw, .*emit works"
+    ):
+        require(Avx512())
+    pretend("avx")
+    with pytest.raises(MissingTool, match="cannot run target avx2: it has no avx2, fma, "):
+        best_target()
+
+
+def test_other_machines(pretend, monkeypatch: pytest.MonkeyPatch) -> None:
+    pretend(*Avx512.features)
+    monkeypatch.setattr(module.platform, "machine", lambda: "aarch64")
+    with pytest.raises(MissingTool, match=r"this machine is 'aarch64'; .*x86-64"):
+        best_target()
+
+
+def test_systems_that_do_not_tell(pretend, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    pretend()
+    monkeypatch.setattr(module, "CPUINFO", tmp_path / "none")
+    with pytest.raises(MissingTool, match="cannot be read"):
+        best_target()
+
+
+@pytest.mark.parametrize("target", [Avx2(), Avx512()], ids=lambda target: target.name)
+def test_peak(target: Cpu, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    if missing := missing_features(target):
+        pytest.skip(f"this processor has no {', '.join(missing)}")
+    monkeypatch.setenv("FLASHGEN_CACHE_DIR", str(tmp_path))
+    # 0.5 GHz with one FMA unit on a loaded machine, 8 GHz with two.
+    assert 2 * target.lanes * 0.05 < measure_peak(target, seconds=0.005, repeats=3) < 2 * target.lanes * 16
+    assert 2 * target.lanes * 0.05 < measure_peak(target, 2, seconds=0.005, repeats=3) < 4 * target.lanes * 16
+    assert len(list(tmp_path.glob("*.so"))) == 1
+
+
+def test_peak_refuses_no_threads() -> None:
+    with pytest.raises(InvalidArgument, match="threads is 0"):
+        measure_peak(Avx2(), 0)
