@@ -11,6 +11,7 @@ from flashgen.schedule import Schedule
 from flashgen.targets.base import Target, TileLayout
 
 FLOAT = 4  # bytes
+COMMON = ("math.hpp", "tiles.hpp", "pack.hpp", "dot.hpp", "sweep.hpp", "threads.hpp")
 
 
 class Cpu(Target):
@@ -25,6 +26,8 @@ class Cpu(Target):
     """Vector registers; the micro-kernel's accumulators, one operand row and one broadcast fit in them."""
     micro: ClassVar[tuple[int, int]]
     """Rows and columns of a register block of the matrix products."""
+    layers: ClassVar[tuple[str, ...]]
+    """Files of the language's folder that a kernel includes, in order: vectors first."""
     flags: ClassVar[tuple[str, ...]]
     """Compiler flags that choose the instruction set."""
     features: ClassVar[tuple[str, ...]]
@@ -42,10 +45,10 @@ class Cpu(Target):
         )
 
     def default_tiles(self, problem: Problem) -> tuple[int, int]:
-        """Br a multiple of the rows of a register block; Br x Bc scores stay in a cache of 256 KiB."""
+        """Br x Bc scores stay in a second-level cache; the more rows, the less packing costs each."""
         mr, nr = self.micro
         bc = 512 if max(problem.head_dim, problem.head_dim_v) <= 64 else 256
-        return max(96 // mr, 1) * mr, -(-bc // nr) * nr
+        return max(192 // mr, 1) * mr, -(-bc // nr) * nr
 
     def check(self, problem: Problem, schedule: Schedule) -> None:
         if schedule.panel != self.micro[1]:
@@ -75,6 +78,7 @@ class Avx2(Cpu):
     registers = 16
     micro = (6, 16)
     layout = TileLayout(rows=6, cols=32)
+    layers = ("avx2.hpp", *COMMON)
     flags = ("-march=x86-64-v3",)
     features = ("avx", "avx2", "fma", "f16c", "bmi1", "bmi2", "abm", "movbe")
 
@@ -87,5 +91,6 @@ class Avx512(Cpu):
     registers = 32
     micro = (14, 32)
     layout = TileLayout(rows=14, cols=64)
+    layers = ("avx512.hpp", *COMMON)
     flags = ("-march=x86-64-v4", "-mprefer-vector-width=512")
     features = (*Avx2.features, "avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl")

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from xdsl.dialects import func
+from xdsl.dialects.builtin import TensorType
 from xdsl.ir import Block, Operation, SSAValue
 
-from flashgen.ir.compute import BroadcastOp, PackOp
+from flashgen.ir.compute import BroadcastOp, PackOp, ReplaceOp, SelectOp
 from flashgen.ir.memory import LoadOp
 
 
@@ -28,16 +31,10 @@ class Liveness:
     def last_use(self, v: SSAValue) -> int:
         """The number of the last operation that needs v: a loop's end, if v is defined before the loop.
 
-        A broadcast is a view of its operand, so its uses count as the operand's. -1 if v is unused.
+        -1 if v is unused.
         """
         home = v.owner if isinstance(v.owner, Block) else v.owner.parent
-        last = -1
-        for use in v.uses:
-            last = max(last, self._leaves(use.operation, home))
-            if isinstance(use.operation, BroadcastOp):
-                inner = [self._leaves(u.operation, home) for u in use.operation.result.uses]
-                last = max(last, *inner, -1)
-        return last
+        return max((self._leaves(op, home) for op in readers(v)), default=-1)
 
     def _leaves(self, op: Operation, home: Block | None) -> int:
         """The number of op, or the end of the loop around it that stands in ``home``."""
@@ -47,6 +44,28 @@ class Liveness:
             assert parent is not None, "a use outside the function"
             op, at = parent, self.end[parent]
         return at
+
+
+def readers(v: SSAValue) -> Iterator[Operation]:
+    """The operations that need v: its users, and those of what is only spelled where it is used."""
+    for use in v.uses:
+        yield use.operation
+        if isinstance(use.operation, BroadcastOp) or deferred(use.operation):
+            yield from readers(use.operation.results[0])
+
+
+def elementwise(op: Operation) -> bool:
+    """Whether each element of op's one tile is an expression of the same element of its operands."""
+    stock = op.name.startswith(("arith.", "math.")) or isinstance(op, ReplaceOp | SelectOp)
+    return stock and len(op.results) == 1 and isinstance(op.results[0].type, TensorType)
+
+
+def deferred(op: Operation) -> bool:
+    """Whether op's result needs no buffer: one elementwise operation of the same block uses it, once."""
+    if not elementwise(op):
+        return False
+    users = [use.operation for use in op.results[0].uses]
+    return len(users) == 1 and elementwise(users[0]) and users[0].parent is op.parent
 
 
 def viewed(load: LoadOp, stored: set[SSAValue]) -> bool:

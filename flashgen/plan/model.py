@@ -40,7 +40,7 @@ class Operand:
         in ``memory`` at ``indices``.
     name: unique in the kernel, after the IR's value.
     shape: extents without padding; of memory only its rank is meant.
-    element: "f32", "f16", "index" or "i1".
+    element: "f32", "f16", "index" or "i1" (of a constant also "f64").
     offset: bytes from the start of the scratch memory (row, tile, packed, span).
     stride: elements from one row of a tile to the next.
     """
@@ -69,7 +69,8 @@ class Statement:
     body: the operations of its region.
     made_by: the pass that made it ("build" for what FlashAttention-1 had from the start).
     declares: whether outs[0] lives in memory that no earlier statement gave that name to.
-    uses: of a scalar, how often it is used.
+    uses: of a scalar, how often it is used; of an elementwise operation 1, if it is spelled where it is
+        used and has no buffer.
     """
 
     op: str

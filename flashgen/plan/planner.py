@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from dataclasses import replace
 from typing import Any
 
 from xdsl.dialects import arith, func, memref, scf
@@ -11,18 +12,15 @@ from xdsl.ir import Block, Operation, SSAValue
 
 from flashgen.analysis.linear import stored
 from flashgen.errors import FlashgenError
-from flashgen.ir.compute import BroadcastOp, DotOp, PackOp, ReplaceOp, RowMaxOp, RowSumOp, ScaleRowsOp
+from flashgen.ir.compute import BroadcastOp, DotOp, PackOp, ReplaceOp, ScaleRowsOp
 from flashgen.ir.memory import LoadOp, StoreOp
-from flashgen.ir.regions import MaskOp, RowSpanOp, SweepOp, YieldOp, yielded
+from flashgen.ir.regions import RowSpanOp, SweepOp, YieldOp, yielded
 from flashgen.ir.types import element_of, shape_of
 from flashgen.passes.provenance import made_by
-from flashgen.plan.liveness import Liveness, viewed
+from flashgen.plan.liveness import Liveness, deferred, elementwise, viewed
 from flashgen.plan.model import KernelPlan, Operand, Statement
 from flashgen.plan.storage import Names, Storage, element_name, kind_of
 from flashgen.targets.base import TileLayout
-
-OPERATIONS = (DotOp, PackOp, ScaleRowsOp, RowMaxOp, RowSumOp, MaskOp)
-"""Tile operations with a macro of their own; every other operation on tiles is elementwise."""
 
 
 class CannotPlan(FlashgenError):
@@ -144,6 +142,14 @@ class Planner:
         self._operands[op.result] = Operand("constant", str(value), (), element, value=value)
         return []
 
+    def _rounded(self, op: arith.TruncFOp) -> list[Statement]:
+        """A constant that the IR states in float64, rounded to the type computed in."""
+        wide = self._operands[op.operands[0]]
+        if wide.kind != "constant":
+            raise CannotPlan(f"{op.name} of something else than a constant")
+        self._operands[op.results[0]] = replace(wide, element=element_name(op.results[0].type))
+        return []
+
     def _broadcast(self, op: BroadcastOp) -> list[Statement]:
         self._operands[op.result] = self._operands[op.operand]
         return []
@@ -156,7 +162,9 @@ class Planner:
         if not isinstance(result.type, TensorType):
             uses = len(list(result.uses))
             return Statement(name, "scalar", [self._local(result)], ins, attributes(op), uses=uses)
-        form = "operation" if isinstance(op, OPERATIONS) else "elementwise"
+        if deferred(op):
+            return Statement(name, "elementwise", [self._local(result)], ins, attributes(op), uses=1)
+        form = "elementwise" if elementwise(op) else "operation"
         return Statement(name, form, [self._result(op, result)], ins, attributes(op))
 
     def _parallel(self, op: scf.ParallelOp) -> list[Statement]:
@@ -282,6 +290,7 @@ HANDLERS: dict[type[Operation], Callable[[Planner, Any], list[Statement]]] = {
     scf.ReduceOp: Planner._nothing,
     YieldOp: Planner._nothing,
     arith.ConstantOp: Planner._constant,
+    arith.TruncFOp: Planner._rounded,
     BroadcastOp: Planner._broadcast,
     scf.ParallelOp: Planner._parallel,
     scf.ForOp: Planner._loop,
@@ -310,9 +319,12 @@ def overwritable(op: Operation) -> Collection[SSAValue]:
     """Operands that a result may overwrite while it is computed: element by element, or row by row."""
     if isinstance(op, SweepOp):
         return op.inputs
-    if isinstance(op, (*OPERATIONS, LoadOp, RowSpanOp)):
+    if not elementwise(op):
         return updated(op)
-    return op.operands
+    through = [
+        overwritable(v.owner) for v in op.operands if isinstance(v.owner, Operation) and deferred(v.owner)
+    ]
+    return [*op.operands, *(v for operands in through for v in operands)]
 
 
 def attributes(op: Operation) -> dict[str, object]:

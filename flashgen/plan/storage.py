@@ -8,6 +8,7 @@ from math import prod
 from xdsl.dialects.builtin import (
     Float16Type,
     Float32Type,
+    Float64Type,
     IndexType,
     IntegerType,
     MemRefType,
@@ -109,6 +110,8 @@ def element_name(t: Attribute) -> str:
             return "f16"
         case Float32Type():
             return "f32"
+        case Float64Type():
+            return "f64"
     raise TypeError(f"{t} has no place in a plan")
 
 

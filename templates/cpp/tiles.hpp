@@ -3,26 +3,39 @@
 constexpr isize round_up(isize n, isize to) { return (n + to - 1) / to * to; }
 INLINE isize smaller(isize a, isize b) { return a < b ? a : b; }
 INLINE isize larger(isize a, isize b) { return a > b ? a : b; }
+INLINE isize floordiv(isize a, isize b) { return b ? a / b - (a % b != 0 && (a < 0) != (b < 0)) : 0; }
+INLINE isize ceildiv(isize a, isize b) { return -floordiv(-a, b); }
 
 // R x C, rows S apart. Rows and columns are padded to whole register blocks; the padding holds anything.
 template <isize R, isize C, isize S> struct Tile {
-  float *p;
+  float *const p;
+  INLINE explicit Tile(void *memory) : p((float *)memory) {}
   INLINE float *at(isize r, isize c) const { return p + r * S + c; }
 };
 // One value a row.
 template <isize R> struct Rows {
-  float *p;
+  float *const p;
+  INLINE explicit Rows(void *memory) : p((float *)memory) {}
   INLINE float &operator[](isize r) const { return p[r]; }
 };
 // P panels of K x W: the right side of a product as its register blocks read it.
 template <isize P, isize K, isize W> struct Panels {
-  float *p;
+  float *const p;
+  INLINE explicit Panels(void *memory) : p((float *)memory) {}
 };
-// The columns [lo, hi) that each row may see; the rows of the padding see none.
+// The columns [lo, hi) that each row may see, lo <= hi; the rows of the padding see none.
 template <isize R> struct Spans {
-  isize *p;
+  isize *const p;
+  INLINE explicit Spans(void *memory) : p((isize *)memory) {
+    for (isize r = R; r < round_up(R, micro_rows); ++r) p[2 * r] = p[2 * r + 1] = 0;
+  }
   INLINE isize lo(isize r) const { return p[2 * r]; }
   INLINE isize hi(isize r) const { return p[2 * r + 1]; }
+  // The interval clamped to a tile of `width` columns.
+  INLINE void set(isize r, isize lo, isize hi, isize width) const {
+    p[2 * r] = smaller(larger(lo, 0), width);
+    p[2 * r + 1] = smaller(larger(hi, p[2 * r]), width);
+  }
 };
 
 // N dimensions, sizes and strides in elements.
@@ -41,6 +54,18 @@ template <int N> INLINE Array<N> array(const flashgen_tensor *t) {
   for (int n = 0; n < N; ++n) a.size[n] = t->size[n], a.stride[n] = t->stride[n];
   return a;
 }
+
+// An array in memory of the kernel's own; p is null where there is none to be had.
+template <int N> struct Workspace : Array<N> {
+  explicit Workspace(const isize (&extents)[N]) {
+    isize count = 1;
+    for (int n = N; n-- > 0; count *= extents[n]) this->size[n] = extents[n], this->stride[n] = count;
+    this->p = (float *)aligned_alloc(64, round_up(larger(count, 1) * sizeof(float), 64));
+  }
+  Workspace(const Workspace &) = delete;
+  Workspace &operator=(const Workspace &) = delete;
+  ~Workspace() { free(this->p); }
+};
 
 // A tile that is used where it lies: `rows` of it are inside the array.
 struct View {
