@@ -30,7 +30,7 @@ from flashgen.ir.compute import BroadcastOp, ReplaceOp, RowMaxOp, SelectOp
 from flashgen.ir.memory import LoadOp, StoreOp
 from flashgen.ir.types import NEG_INF
 from flashgen.passes.base import TilePass
-from flashgen.passes.edit import insert_after_definition, insert_before, remove_dead, rounded, scaled, swap
+from flashgen.passes.edit import insert_at_first_use, insert_before, remove_dead, rounded, scaled, swap
 from flashgen.passes.patterns import splat
 
 UNSCALED = (0.0, NEG_INF, -NEG_INF)
@@ -119,7 +119,7 @@ class Base2Pass(TilePass[Scores]):
         for score in match.scores:
             users = list(score.uses)
             wide, product = scaled(score, log2e)
-            insert_after_definition(score, wide, product)
+            insert_at_first_use(score, wide, product)
             for use in users:
                 use.operation.operands[use.index] = product.result
         for op in match.exponentials:

@@ -36,14 +36,12 @@ def insert_after(place: Operation, *ops: Operation) -> None:
         block.insert_op_after(op, place)
 
 
-def insert_after_definition(v: SSAValue, *ops: Operation) -> None:
-    """Put new operations where v is first known."""
-    if not isinstance(v.owner, Block):
-        insert_after(v.owner, *ops)
-    elif v.owner.first_op is not None:
-        insert_before(v.owner.first_op, *ops)
-    else:
-        v.owner.add_ops(ops)
+def insert_at_first_use(v: SSAValue, *ops: Operation) -> None:
+    """Put new operations in the block that defines v, in front of all that reads it."""
+    block = v.owner if isinstance(v.owner, Block) else v.owner.parent
+    assert block is not None
+    readers = {block.find_ancestor_op_in_block(use.operation) for use in v.uses}
+    insert_before(next(op for op in block.ops if op in readers), *ops)
 
 
 def swap(old: Operation, new: Operation) -> None:
