@@ -5,13 +5,11 @@ from __future__ import annotations
 import ctypes
 import functools
 import math
-import numbers
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from flashgen.errors import InvalidArgument, KernelFailure
+from flashgen.errors import KernelFailure
 from flashgen.problem import Problem
 from flashgen.runtime.cache import fetch, make_key
 from flashgen.runtime.compiler import BASE_FLAGS, find_compiler
@@ -25,12 +23,11 @@ from flashgen.runtime.tensors import (
     check_apart,
     expect_input,
     expect_output,
+    expect_scale,
     lay_out,
 )
 from flashgen.runtime.threads import choose_threads
 from flashgen.targets.cpu import Cpu
-
-FLOAT32_MAX = float(np.finfo(np.float32).max)
 
 # A decoding loop has a new Nk, and so a new layout, at every step.
 LAYOUTS = 256
@@ -95,7 +92,7 @@ class CpuKernel:
         )
         if given:
             check_apart(given, {"q": q, "k": k, "v": v})
-        factor = self._default_scale if scale is None else _check_scale(scale)
+        factor = self._default_scale if scale is None else expect_scale(scale)
         count = choose_threads(threads, layout.work)
 
         if out is None:
@@ -144,11 +141,3 @@ def library(source: str, name: str, target: Cpu) -> Path:
     flags = (*target.flags, *BASE_FLAGS)
     key = make_key(source, flags, compiler.identity, target.name)
     return fetch(key, lambda made: compiler.compile(source, made, flags, name))
-
-
-def _check_scale(scale: object) -> float:
-    if isinstance(scale, numbers.Real) and not isinstance(scale, bool):
-        size: Any = abs(scale)
-        if size <= FLOAT32_MAX:
-            return float(scale)
-    raise InvalidArgument("scale", repr(scale), f"a finite float32 is allowed (up to {FLOAT32_MAX:.8g})")

@@ -9,9 +9,10 @@ included, is worked out once for each combination: a call of a small problem tak
 from __future__ import annotations
 
 import ctypes
+import numbers
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -19,6 +20,7 @@ from flashgen.errors import InvalidArgument
 
 FLOAT = 4  # bytes
 FLOAT32 = np.dtype(np.float32)
+FLOAT32_MAX = float(np.finfo(np.float32).max)
 TENSOR_WORDS = 9
 TENSOR_BYTES = 8 * TENSOR_WORDS
 TENSORS = ("q", "k", "v", "o", "lse")
@@ -110,6 +112,15 @@ def expect_output(name: str, value: object) -> np.ndarray:
             f"{name}.strides", array.strides, f"elements at multiples of {FLOAT} bytes are allowed"
         )
     return array
+
+
+def expect_scale(value: object) -> float:
+    """A factor that is finite in float32; raises InvalidArgument."""
+    if isinstance(value, numbers.Real) and not isinstance(value, bool):
+        size: Any = abs(value)
+        if size <= FLOAT32_MAX:
+            return float(value)
+    raise InvalidArgument("scale", repr(value), f"a finite float32 is allowed (up to {FLOAT32_MAX:.8g})")
 
 
 def check_apart(outputs: dict[str, np.ndarray], inputs: dict[str, np.ndarray]) -> None:
