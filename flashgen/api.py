@@ -125,11 +125,10 @@ def _compile(problem: Problem, schedule: Schedule, target: Target) -> Any:
 
 def _emit(problem: Problem, schedule: Schedule, target: Target) -> tuple[str, str]:
     """Name and source of a variant."""
-    from flashgen.emission import source
+    from flashgen.emission import source, variant
 
     schedule = target.complete(problem, schedule)
-    name = f"{problem.name}_{schedule.name}_{target.name}"
-    return name, source(problem, schedule, target)
+    return variant(problem, schedule, target), source(problem, schedule, target)
 
 
 def _variant(

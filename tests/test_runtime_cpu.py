@@ -85,6 +85,12 @@ def test_any_size_may_be_zero(sizes: tuple[int, ...], given_outputs: bool) -> No
     check(kernel(q, k, v, **outputs), q, k, v)
 
 
+def test_kernel_is_not_called_without_heads(probe: CpuKernel) -> None:
+    """It would divide Hq by Hkv. The probe fails for 13 threads, if it is called."""
+    o, lse = probe(*arrays(2, 0, 0, 3, 4, d=64, dv=64), threads=13)
+    assert (o.shape, lse.shape) == ((2, 0, 3, 64), (2, 0, 3))
+
+
 def test_no_keys(kernel: CpuKernel) -> None:
     o, lse = kernel(*arrays(nk=0))
     assert np.array_equal(o, np.zeros((B, HQ, NQ, 3)))
@@ -252,8 +258,8 @@ def test_outputs_beside_inputs_are_fine(kernel: CpuKernel) -> None:
 
 
 def test_calls_from_many_python_threads(kernel: CpuKernel) -> None:
-    """ctypes lets other threads run during a call: each must have its own arguments."""
-    problems = [arrays(1, 2, 1, 20 + seed, 30 + seed, seed=seed) for seed in range(4)]
+    """ctypes lets other threads run during a call: each call has arguments of its own, of one layout too."""
+    problems = [arrays(1, 2, 1, 20, 30, seed=seed) for seed in range(4)]
     expected = [kernel(*problem) for problem in problems]
 
     def work(which: int) -> bool:
