@@ -27,7 +27,7 @@ from flashgen.ir.memory import Access, LoadOp, StoreOp, extents
 
 @dataclass(frozen=True)
 class Slice:
-    """What one iteration touches of one dimension. Equal slices of equal iterations are the only ones that meet.
+    """What one iteration touches of one dimension. Of equal slices only those of equal iterations meet.
 
     stride: from one iteration's slice to the next one's, per unit of the induction variable.
     rest: where the slice of position 0 starts.
@@ -99,7 +99,7 @@ def invariant(form: Linear, loop: scf.ForOp) -> bool:
 
 
 def confined(touching: Iterable[tuple[Access, scf.ForOp]], scope: scf.ForOp | None = None) -> bool:
-    """Whether accesses, each made in its loop, stay within the same slices, so that only equal iterations meet.
+    """Whether accesses, each made in its loop, stay within the same slices: only equal iterations meet.
 
     The loops are one loop, or run over the same range.
     """
@@ -123,7 +123,7 @@ def strangers(root: Operation) -> Iterator[Operation]:
 
 
 def carried(loop: scf.ForOp) -> list[SSAValue | Operation]:
-    """What carries a dependence from one iteration to another; where nothing does, iterations may run in any order.
+    """What carries a dependence from one iteration to another. If nothing does, they may run in any order.
 
     Arrays with slices that iterations share, the loop's carried values, and operations with effects that are
     not understood. An array allocated inside the loop belongs to one iteration.

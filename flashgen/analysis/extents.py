@@ -4,7 +4,8 @@ A function's arguments may say so by a name for each of their dimensions,
 
     func.func @attention(%q: memref<...> {tile.extents = ["B", "Hq", "Nq", "D"]}, ...)
 
-which the caller has to honour: extents of one name are equal. A workspace has the extents it was allocated with.
+which the caller has to honour: extents of one name are equal. A workspace has the extents that it was
+allocated with.
 """
 
 from __future__ import annotations

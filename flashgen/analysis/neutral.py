@@ -56,7 +56,7 @@ HIDDEN = Fill(0.0)
 
 @dataclass(frozen=True)
 class State:
-    """A value that a step receives and passes on, carried or in memory, and its first value where that is known."""
+    """A value that a step receives and passes on, carried or in memory; and its first value, if known."""
 
     old: SSAValue
     new: SSAValue
@@ -86,7 +86,7 @@ def constant(v: SSAValue | None) -> float | None:
 
 
 def disturbed(loop: scf.ForOp, mask: MaskOp) -> tuple[Operation, str] | None:
-    """What changes in a step that shows nothing: the operation, and why it is in the way. None if nothing does."""
+    """What changes in a step that shows nothing: the operation, and what is wrong with it; None if nothing."""
     own = states(loop)
     updated = {state.new for state in own}
     for op in loop.body.block.ops:
@@ -103,7 +103,7 @@ def disturbed(loop: scf.ForOp, mask: MaskOp) -> tuple[Operation, str] | None:
 def kept(
     loop: scf.ForOp, own: list[State], mask: MaskOp, assumed: set[tuple[SSAValue, SSAValue]]
 ) -> tuple[Operation, str] | None:
-    """What breaks the invariant that the rules assumed: for each pair, (m is -inf, or l is 0) implies x is 0."""
+    """What breaks the invariant that the rules assumed: of each pair, the first at its start implies x = 0."""
     if not assumed:
         return None
     values: dict[SSAValue, Value] = {s.old: Old(s.old) for s in own}
@@ -262,9 +262,9 @@ def multiply(step: Step, op: Operation, a: Value, b: Value) -> Value | None:
 def divide(step: Step, op: Operation, a: Value, b: Value) -> Value | None:
     """l * x / nonzero(l) is x, where l = 0 implies x = 0. In real numbers; roundings may differ."""
     if isinstance(b, Term) and b.name == NONZERO and isinstance(a, Term) and a.name == "product":
-        (l,) = b.args
+        (total,) = b.args
         for factor, x in (a.args, a.args[::-1]):
-            if factor == l and step.implies_zero(l, x):
+            if factor == total and step.implies_zero(total, x):
                 return x
     return numeric(lambda x, y: x / y if y else numbers.nan)(step, op, a, b)
 

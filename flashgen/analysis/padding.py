@@ -1,4 +1,4 @@
-"""What lies in a tile beyond its array's bound: 0 when it was loaded, anything once it has been computed with.
+"""What lies in a tile beyond its array's bound: 0 when it was loaded, anything once it was computed with.
 
 A pass that puts a computed tile in a loaded tile's place changes those elements, and may do so only where
 nobody can tell.

@@ -1,6 +1,8 @@
 """State in memory: what a loop reads, updates and writes back at one place, and what it holds at first.
 
-    for i0 { store x, a[i0] }; for j { for i { old = load a[i]; ...; store new, a[i] } }; for i1 { load a[i1] }
+    for i0 { store x, a[i0] }
+    for j { for i { old = load a[i]; ...; store new, a[i] } }
+    for i1 { load a[i1] }
 
 Of the cell (load, store), `j` is the loop that updates it: its address does not change with j. The store in
 front and the load behind touch what the cell touches, since the loops around them run over the same range.
@@ -97,8 +99,10 @@ def correspondence(other: Access, cell: Cell, loop: scf.ForOp) -> dict[SSAValue,
     for a, b in zip(ours, theirs, strict=True):
         if not all(same(x, y) for x, y in zip(a.operands[:3], b.operands[:3], strict=True)):
             return None
-    to_theirs = {induction(a): induction(b) for a, b in zip(ours, theirs, strict=True)}
-    to_ours = {b: a for a, b in to_theirs.items()}
+    pairs: list[tuple[SSAValue, SSAValue]] = [
+        (induction(a), induction(b)) for a, b in zip(ours, theirs, strict=True)
+    ]
+    to_theirs, to_ours = dict(pairs), {b: a for a, b in pairs}
     fits = same_address(other, cell.load, to_ours) and other.tile.type == cell.old.type
     return to_theirs if fits else None
 

@@ -173,7 +173,7 @@ def use_value(use: Use) -> SSAValue:
 
 
 def unmask(mask: Operation) -> None:
-    """Every element is visible: select vis, a, b  ~>  a;  dot p, v where vis  ~>  dot p, v;  vis & w  ~>  w."""
+    """All is visible: select vis, a, b  ~>  a;  dot p, v where vis  ~>  dot p, v;  vis & w  ~>  w."""
     (visible,) = mask.results
     for use in list(visible.uses):
         op = use.operation
@@ -191,7 +191,7 @@ def lies_within(load: LoadOp, mask: MaskOp) -> bool:
 
 
 def bounded(load: LoadOp, dimension: int, mask: MaskOp) -> bool:
-    """Whether the predicate contains that the tile's positions in a dimension are below the array's extent."""
+    """Whether the predicate says that the tile's positions in a dimension are below the array's extent."""
     limit = extent(load.memref, dimension)
     tile = zip(mask.body.block.args, (mask.row, mask.col), shape_of(mask.result), strict=True)
     for position, origin, size in tile:

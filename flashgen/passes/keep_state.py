@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from xdsl.dialects import memref, scf
 from xdsl.dialects.builtin import ModuleOp
-from xdsl.ir import Block, BlockArgument, Operation, SSAValue
+from xdsl.ir import Block, SSAValue
 
 from flashgen.analysis.dependence import describe, strangers
 from flashgen.analysis.linear import accesses, inside, same_address, stored

@@ -1,34 +1,37 @@
 """The passes, by name, and the one order in which each finds what it needs.
 
-| pass         | needs                                   | leaves                                                |
-|--------------|-----------------------------------------|-------------------------------------------------------|
-| lazy-rescale | state in memory, named operations       | l * O in O's place, one exponential a score           |
-| sink-loads   | a loop that is last in another          | a perfect nest                                        |
-| interchange  | a perfect nest, dependences (+, 0)      | the query loop outermost                              |
-| fuse-loops   | neighbours over one range, distance 0   | one loop over query tiles                             |
-| keep-state   | state at one address during a loop      | loop-carried state, no workspace                      |
-| base-2       | exponentials of differences             | exp2, scores times log2 e                             |
-| fold-scale   | scalar factors on a product             | the factors on Q, where it is loaded                  |
-| nan-in-sum   | a sum of exponentials beside a maximum  | row_max that may drop NaN                             |
-| pack         | read-only operands of products          | panels of K and V, packed once                        |
-| causal-skip  | a mask by named operations              | up to three loops; a mask only where it cuts          |
-| mask-to-spans| masks that select -inf                  | each row's visible keys as a span                     |
-| fuse-sweeps  | named elementwise operations            | one sweep a row; no other pass matches names after it |
-| accumulate   | products that are added to something    | products onto their accumulator                       |
-| parallel-loops | loops that carry no dependence        | scf.parallel                                          |
+| pass           | needs                                 | leaves                                       |
+|----------------|---------------------------------------|----------------------------------------------|
+| lazy-rescale   | state in memory, named operations     | l * O in O's place, one exponential a score  |
+| sink-loads     | a loop that is the last in another    | a perfect nest                               |
+| interchange    | a perfect nest, dependences (+, 0)    | the query loop outermost                     |
+| fuse-loops     | neighbours over one range, distance 0 | one loop over query tiles                    |
+| keep-state     | state at one address during a loop    | loop-carried state, no workspace             |
+| base-2         | exponentials of differences           | exp2; scores times log2 e                    |
+| fold-scale     | scalar factors on a product           | the factors on Q, where it is loaded         |
+| nan-in-sum     | a sum of exponentials by a maximum    | a maximum that may drop NaN                  |
+| pack           | products with what is loaded          | panels of K and V                            |
+| causal-skip    | a mask, named operations              | up to three loops, masked where it cuts      |
+| mask-to-spans  | masks that select -inf                | each row's visible keys as a span            |
+| fuse-sweeps    | named elementwise operations          | one sweep a row: the last to match names     |
+| accumulate     | products that are added to something  | products onto their accumulator              |
+| parallel-loops | loops that carry no dependence        | scf.parallel                                 |
+
+sink-loads, interchange, fuse-loops and keep-state are the q-outer order; lazy-rescale, pack and causal-skip
+are asked for by their own fields; the others always run.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.passes import ModulePass
 from xdsl.transforms.canonicalize import CanonicalizePass
 from xdsl.transforms.common_subexpression_elimination import CommonSubexpressionElimination
 from xdsl.transforms.dead_code_elimination import DeadCodeElimination
-from xdsl.utils.arg_spec import ArgSpecParseError, parse_pipeline
+from xdsl.utils.arg_spec import parse_pipeline
+from xdsl.utils.exceptions import ArgSpecParseError
 
 from flashgen.build import build
 from flashgen.errors import InvalidArgument, ParseFailure
@@ -99,7 +102,7 @@ def lowering(schedule: Schedule) -> list[ModulePass]:
 
 
 def pipeline(schedule: Schedule) -> list[ModulePass]:
-    """The passes that carry out a schedule, in the canonical order. Raises InvalidArgument if a field is open."""
+    """The passes that carry out a schedule, in canonical order. Raises InvalidArgument if a field is open."""
     if not schedule.complete:
         raise InvalidArgument("schedule", schedule, "Target.complete fills its open fields first")
     return [*derivation(schedule), *lowering(schedule)]

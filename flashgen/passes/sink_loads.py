@@ -33,8 +33,8 @@ class Nest:
 class SinkLoadsPass(TilePass[list[Nest]]):
     """Move loads, and the pure operations beside them, from a loop's body into the one loop inside it.
 
-    Legal when the inner loop is the last thing in the outer one, and stores nothing that is moved (it would be
-    loaded again after the store); its bounds use none of it.
+    Legal when the inner loop is the last thing in the outer one, stores to no array that is loaded (a load
+    would be repeated after the store), and its bounds use none of what is moved.
     Not handled: loops that carry values, several inner loops, loads behind the inner loop.
     """
 

@@ -1,0 +1,322 @@
+"""The NumPy meaning of a module: what every operation does, written for being right.
+
+Tiles are arrays, scalars are numbers. A region is evaluated once for all its elements: index arithmetic
+works on arrays of positions as it does on numbers. What a module leaves unspecified is NaN here (results
+outside a span, a workspace at first), so whoever reads it shows. A product adds its terms in ascending
+order, as kernels do, so that what must not change a bit can be tested here to the bit.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from xdsl.dialects import arith, func, math, memref, scf
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.ir import Block, Operation, SSAValue
+from xdsl.traits import IsTerminator
+
+from flashgen.analysis.extents import names_of
+from flashgen.ir.compute import (
+    BroadcastOp,
+    DotOp,
+    PackOp,
+    ReplaceOp,
+    RowMaxOp,
+    RowSumOp,
+    ScaleRowsOp,
+    SelectOp,
+)
+from flashgen.ir.memory import LoadOp, StoreOp
+from flashgen.ir.regions import MaskOp, RowSpanOp, SweepOp
+from flashgen.ir.types import element_of, f16, shape_of
+
+Array = NDArray[Any]
+ORDERINGS = (np.equal, np.not_equal, np.less, np.less_equal, np.greater, np.greater_equal)
+"""By arith.cmpi's encoding."""
+
+
+class Violation(AssertionError):
+    """A module says of itself what is not so, or touches what is not there."""
+
+
+def interpret(
+    module: ModuleOp, *args: Any, dtype: type = np.float64, shuffle: np.random.Generator | None = None
+) -> Counter[str]:
+    """Call a module's function on arrays and numbers; outputs are written in place.
+
+    dtype: what float32 is computed in: np.float64 shows what the arithmetic means, np.float32 what it rounds
+        to. Arrays of np.float16 stand for float16 storage.
+    shuffle: run the iterations of parallel loops in random order; they are to be independent.
+
+    Returns how often each kind of operation was executed: two `tile.dot` are one tile of keys, a `tile.mask`
+    or `tile.row_span` one that is masked. Raises Violation.
+    """
+    function = next(op for op in module.walk() if isinstance(op, func.FuncOp))
+    check_extents(function, args)
+    frame = Frame(dtype, shuffle)
+    with np.errstate(all="ignore"):
+        frame.block(function.body.block, args)
+    return frame.executed
+
+
+def check_extents(function: func.FuncOp, args: Sequence[Any]) -> None:
+    """Extents of one name are equal, and static ones are what they say."""
+    sizes: dict[str, int] = {}
+    for value, array in zip(function.body.block.args, args, strict=True):
+        for n, static in enumerate(shape_of(value)):
+            if static >= 0 and static != array.shape[n]:
+                raise Violation(f"extent {n} of %{value.name_hint} is {array.shape[n]}, not {static}")
+        for name, size in zip(names_of(value) or (), np.shape(array), strict=True):
+            if sizes.setdefault(name, size) != size:
+                raise Violation(f"extent {name} of %{value.name_hint} is {size}, elsewhere {sizes[name]}")
+
+
+class Frame:
+    """One call: the values so far."""
+
+    def __init__(self, dtype: type, shuffle: np.random.Generator | None):
+        self.dtype, self.shuffle = dtype, shuffle
+        self.values: dict[SSAValue, Any] = {}
+        self.executed: Counter[str] = Counter()
+
+    def get(self, v: SSAValue | None) -> Any:
+        return None if v is None else self.values[v]
+
+    def block(self, block: Block, args: Sequence[Any]) -> list[Any]:
+        """Run a block; what its terminator passes on."""
+        self.values.update(zip(block.args, args, strict=True))
+        for op in block.ops:
+            operands = [self.values[v] for v in op.operands]
+            if op.has_trait(IsTerminator):
+                return operands
+            self.executed[op.name] += 1
+            self.values.update(zip(op.results, self.operation(op, operands), strict=True))
+        return []
+
+    def operation(self, op: Operation, operands: list[Any]) -> Sequence[Any]:
+        if (simple := SIMPLE.get(type(op))) is not None:
+            return [simple(*operands)]
+        if (meaning := MEANINGS.get(type(op))) is not None:
+            return [meaning(self, op, *operands)]
+        if (effect := EFFECTS.get(type(op))) is not None:
+            return effect(self, op, *operands)
+        raise Violation(f"{op.name} has no meaning here")
+
+
+def quotient(a: Any, b: Any) -> Any:
+    """Rounded towards minus infinity; 0 where b is 0."""
+    return np.where(np.equal(b, 0), 0, np.floor_divide(a, np.where(np.equal(b, 0), 1, b)))
+
+
+SIMPLE: dict[type[Operation], Callable[..., Any]] = {
+    arith.AddiOp: np.add,
+    arith.SubiOp: np.subtract,
+    arith.MuliOp: np.multiply,
+    arith.MinSIOp: np.minimum,
+    arith.MaxSIOp: np.maximum,
+    arith.FloorDivSIOp: quotient,
+    arith.CeilDivSIOp: lambda a, b: -quotient(-a, b),
+    arith.AndIOp: np.logical_and,
+    arith.OrIOp: np.logical_or,
+    arith.AddfOp: np.add,
+    arith.SubfOp: np.subtract,
+    arith.MulfOp: np.multiply,
+    arith.DivfOp: np.divide,
+    arith.MaximumfOp: np.maximum,
+    arith.SelectOp: np.where,
+    SelectOp: np.where,
+    math.ExpOp: np.exp,
+    math.Exp2Op: np.exp2,
+    math.LogOp: np.log,
+    math.TanhOp: np.tanh,
+    memref.DimOp: lambda array, n: array.shape[n],
+}
+
+
+def constant(frame: Frame, op: arith.ConstantOp) -> Any:
+    value: Any = op.value
+    return value.value.data
+
+
+def compare(frame: Frame, op: arith.CmpiOp, a: Any, b: Any) -> Any:
+    return ORDERINGS[op.predicate.value.data](a, b)
+
+
+def truncate(frame: Frame, op: arith.TruncFOp, x: Any) -> Any:
+    return frame.dtype(x)
+
+
+def alloc(frame: Frame, op: memref.AllocOp, *sizes: int) -> Array:
+    given = iter(sizes)
+    shape = [next(given) if n < 0 else n for n in shape_of(op.memref)]
+    half = element_of(op.memref) == f16
+    return np.full(shape, np.nan, np.float16 if half else frame.dtype)
+
+
+def window(array: Array, indices: Sequence[int], shape: Sequence[int]) -> tuple[Any, Any]:
+    """Where a tile at these indices lies in an array, and which part of the tile that is."""
+    lead = len(indices) - len(shape)
+    if any(not 0 <= i < n for i, n in zip(indices[:lead], array.shape, strict=False)):
+        raise Violation(f"index {tuple(map(int, indices))} lies outside an array of shape {array.shape}")
+    if any(i < 0 for i in indices[lead:]):
+        raise Violation(f"a tile starts at {tuple(map(int, indices))}, before the array does")
+    bounds = zip(indices[lead:], shape, array.shape[lead:], strict=True)
+    inside = [max(0, min(n, size - i)) for i, n, size in bounds]
+    there = tuple(slice(i, i + n) for i, n in zip(indices[lead:], inside, strict=True))
+    return (*indices[:lead], *there), tuple(slice(0, n) for n in inside)
+
+
+def load(frame: Frame, op: LoadOp, array: Array, *indices: int) -> Array:
+    shape = shape_of(op.result)
+    out = np.zeros(shape, np.float16 if element_of(op.result) == f16 else frame.dtype)
+    there, here = window(array, indices, shape)
+    if op.in_bounds is not None and out[here].shape != shape:
+        at, bounds = tuple(map(int, indices)), array.shape
+        raise Violation(f"in_bounds does not hold: a tile of {shape} at {at} in an array of shape {bounds}")
+    out[here] = array[there]
+    return out
+
+
+def store(frame: Frame, op: StoreOp, tile: Array, array: Array, *indices: int) -> Sequence[Any]:
+    there, here = window(array, indices, tile.shape)
+    array[there] = tile[here]
+    return []
+
+
+def broadcast(frame: Frame, op: BroadcastOp, x: Any) -> Array:
+    x, shape = np.asarray(x, frame.dtype), shape_of(op.result)
+    return np.broadcast_to(x.reshape(x.shape + (1,) * (len(shape) - x.ndim)), shape)
+
+
+def within(span: Array | None, shape: tuple[int, ...]) -> Array:
+    """Which elements of a tile a span holds; all without one."""
+    if span is None:
+        return np.ones(shape, bool)
+    columns = np.arange(shape[1])[None]
+    return (columns >= span[:, :1]) & (columns < span[:, 1:])
+
+
+def dot(frame: Frame, op: DotOp, *operands: Any) -> Array:
+    lhs, rhs, acc = frame.get(op.lhs), frame.get(op.rhs), frame.get(op.acc)
+    shape = shape_of(op.result)
+    if rhs.ndim == 3:
+        rhs = rhs.transpose(1, 0, 2).reshape(rhs.shape[1], -1)
+    elif op.transpose is not None:
+        rhs = rhs.T
+    rhs = rhs[:, : shape[1]]
+    part = within(frame.get(op.over), lhs.shape)
+    if op.where is not None:
+        part = part & frame.get(op.where)
+    out = np.zeros(shape, frame.dtype) if acc is None else acc.copy()
+    for r in range(lhs.shape[1]):  # what takes no part adds 0, whatever it is
+        out = out + np.where(part[:, r : r + 1], lhs[:, r : r + 1] * rhs[r], frame.dtype(0))
+    return np.where(within(frame.get(op.only), shape), out, np.nan).astype(frame.dtype, copy=False)
+
+
+def pack(frame: Frame, op: PackOp, x: Array) -> Array:
+    panels, k, width = shape_of(op.result)
+    columns = x.T if op.transpose is not None else x
+    padded = np.zeros((k, panels * width), x.dtype)
+    padded[:, : columns.shape[1]] = columns
+    return padded.reshape(k, panels, width).transpose(1, 0, 2)
+
+
+def scale_rows(frame: Frame, op: ScaleRowsOp, x: Array, factor: Array) -> Array:
+    return x * factor[:, None]
+
+
+def replace(frame: Frame, op: ReplaceOp, x: Any) -> Any:
+    return np.where(x == op.from_.value.data, frame.dtype(op.to.value.data), x)
+
+
+REDUCE: dict[str, tuple[float, Callable[[Array], Array]]] = {
+    "max": (-np.inf, lambda x: np.max(x, axis=1, initial=-np.inf)),
+    "maxnum": (-np.inf, lambda x: np.fmax.reduce(x, axis=1, initial=-np.inf)),
+    "add": (0.0, lambda x: np.sum(x, axis=1)),
+}
+"""For each reduction: its neutral element, and what it does to the rows of a tile."""
+
+
+def reduce(kind: str, x: Array, part: Array) -> Array:
+    neutral, over_rows = REDUCE[kind]
+    return over_rows(np.where(part, x, x.dtype.type(neutral)))
+
+
+def row_max(frame: Frame, op: RowMaxOp, x: Array, span: Array | None = None) -> Array:
+    return reduce("max" if op.drop_nan is None else "maxnum", x, within(span, x.shape))
+
+
+def row_sum(frame: Frame, op: RowSumOp, x: Array, span: Array | None = None) -> Array:
+    return reduce("add", x, within(span, x.shape))
+
+
+def mask(frame: Frame, op: MaskOp, i: int, j: int) -> Array:
+    rows, cols = shape_of(op.result)
+    (inside,) = frame.block(op.body.block, [i + np.arange(rows)[:, None], j + np.arange(cols)[None]])
+    return np.broadcast_to(inside, (rows, cols))
+
+
+def row_span(frame: Frame, op: RowSpanOp, i: int, j: int) -> Array:
+    rows = shape_of(op.result)[0]
+    lo, hi = (np.broadcast_to(x, rows) - j for x in frame.block(op.body.block, [i + np.arange(rows)]))
+    lo = np.clip(lo, 0, op.width)
+    return np.stack([lo, np.clip(hi, lo, op.width)], axis=1)
+
+
+def sweep(frame: Frame, op: SweepOp, *operands: Array) -> Sequence[Array]:
+    inputs = [x[:, None] if x.ndim == 1 else x for x in map(frame.get, op.inputs)]
+    part = within(frame.get(op.over), op.shape)
+    outs = [np.broadcast_to(x, op.shape) for x in frame.block(op.body.block, inputs)]
+    return [
+        np.where(part, x, x.dtype.type(np.nan)) if kind is None else reduce(kind, x, part)
+        for x, kind in zip(outs, op.kinds, strict=True)
+    ]
+
+
+def for_loop(frame: Frame, op: scf.ForOp, start: int, stop: int, step: int, *carried: Any) -> Sequence[Any]:
+    for i in range(int(start), int(stop), int(step)):
+        carried = tuple(frame.block(op.body.block, [i, *carried]))
+    return carried
+
+
+def parallel(frame: Frame, op: scf.ParallelOp, *operands: Any) -> Sequence[Any]:
+    bounds = zip(op.lowerBound, op.upperBound, op.step, strict=True)
+    ranges = [range(*(int(frame.get(v)) for v in each)) for each in bounds]
+    positions = list(itertools.product(*ranges))
+    if frame.shuffle is not None:
+        frame.shuffle.shuffle(positions)
+    for position in positions:
+        frame.block(op.body.block, position)
+    return []
+
+
+MEANINGS: dict[type[Operation], Callable[..., Any]] = {
+    arith.ConstantOp: constant,
+    arith.CmpiOp: compare,
+    arith.TruncFOp: truncate,
+    memref.AllocOp: alloc,
+    LoadOp: load,
+    BroadcastOp: broadcast,
+    DotOp: dot,
+    PackOp: pack,
+    ScaleRowsOp: scale_rows,
+    ReplaceOp: replace,
+    RowMaxOp: row_max,
+    RowSumOp: row_sum,
+    MaskOp: mask,
+    RowSpanOp: row_span,
+}
+"""Operations of one result."""
+
+EFFECTS: dict[type[Operation], Callable[..., Sequence[Any]]] = {
+    StoreOp: store,
+    SweepOp: sweep,
+    scf.ForOp: for_loop,
+    scf.ParallelOp: parallel,
+}
+"""Operations of any number of results."""

@@ -1,0 +1,145 @@
+"""What attention means, in float64, written for reading; and the one bound on what may differ from it.
+
+Arrays are (B, H, N, D). Query head h reads key head h // (Hq / Hkv). Every kernel, every module and every
+test is held to this page.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flashgen.problem import Problem
+
+Array = NDArray[Any]
+BLOCK = 256
+"""Rows handled at a time: a matter of memory only."""
+
+
+def visible(problem: Problem, rows: Array, nq: int, nk: int) -> Array:
+    """Which of the nk keys each of these rows sees, out of nq rows; bool (rows, nk)."""
+    keys = np.arange(nk)
+    if problem.causal is None:
+        return np.ones((len(rows), nk), bool)
+    offset = nk - nq if problem.causal == "bottom-right" else 0
+    return keys[None, :] <= rows[:, None] + offset
+
+
+def attention(problem: Problem, q: Array, k: Array, v: Array, scale: float) -> tuple[Array, Array]:
+    """O (B, Hq, Nq, Dv) and lse (B, Hq, Nq), float64. A row that sees no key has O = 0 and lse = -inf.
+
+    What lies at keys that a row does not see never reaches it, NaN and inf included.
+    """
+    q, k, v = (x.astype(np.float64) for x in (q, k, v))
+    (batch, hq, nq, _), (nk, dv) = q.shape, v.shape[2:]
+    o, lse = np.zeros((batch, hq, nq, dv)), np.full((batch, hq, nq), -np.inf)
+    with np.errstate(all="ignore"):
+        for b, h, first in np.ndindex(batch, hq, -(-nq // BLOCK)):
+            g = h // (hq // k.shape[1])
+            rows = np.arange(first * BLOCK, min(nq, (first + 1) * BLOCK))
+            seen = visible(problem, rows, nq, nk)
+            o[b, h, rows], lse[b, h, rows] = attend(q[b, h, rows], k[b, g], v[b, g], scale, seen)
+    return o, lse
+
+
+def attend(q: Array, k: Array, v: Array, scale: float, seen: Array) -> tuple[Array, Array]:
+    """One head's O and lse for some rows; ``seen`` (rows, keys) says which keys each of them sees."""
+    t = np.where(seen, scale * (q @ k.T), -np.inf)
+    top = t.max(axis=1, initial=-np.inf)
+    finite_top = np.where(top == -np.inf, 0, top)  # exp(-inf - 0) is the 0 that is wanted
+    p = np.exp(t - finite_top[:, None])
+    total = p.sum(axis=1)
+    lse = finite_top + np.log(total)
+    return weighted(p, v, seen) / np.where(total == 0, 1, total)[:, None], lse
+
+
+def weighted(p: Array, v: Array, seen: Array) -> Array:
+    """p @ v over the keys that are seen: 0 times a NaN that is not seen is nothing at all."""
+    whole = np.isfinite(v).all(axis=1)
+    out = p[:, whole] @ v[whole]
+    for j in np.flatnonzero(~whole):
+        out += np.where(seen[:, j : j + 1], p[:, j : j + 1] * v[j], 0)
+    return out
+
+
+@dataclass(frozen=True)
+class Bound:
+    """How far a result may be from the reference: one number for each head of O and of lse, (B, Hq)."""
+
+    o: Array
+    lse: Array
+
+    def check(self, o: Array, lse: Array, want_o: Array, want_lse: Array) -> None:
+        """Raise AssertionError where a result is outside, or where NaN and infinities are not the same."""
+        compare("O", o, want_o, self.o[:, :, None, None])
+        compare("lse", lse, want_lse, self.lse[:, :, None])
+
+
+C = 8
+"""The constant of the bound; see ``bound``."""
+
+ROUNDOFF = {"float16": 2.0**-11, "float32": 2.0**-24, "float64": 2.0**-53}
+"""Unit roundoffs u: |fl(x) - x| <= u |x|."""
+
+SMALLEST = {"float16": 2.0**-25, "float32": 2.0**-150, "float64": 2.0**-1075}
+"""Half the smallest subnormal number: what rounding loses below the normal range."""
+
+
+def bound(problem: Problem, q: Array, k: Array, v: Array, scale: float, computed: str = "float32") -> Bound:
+    """How far a result may be from the reference.
+
+    |O - reference| <= C * (u * (1 + S) + u_P + u_out) * max|v|
+    |lse - reference| <= C * u * (1 + S + ln Nk)
+
+    S = |scale| * max_ij sum_d |q_id k_jd| over the visible pairs of the head, max|v| over its visible keys;
+    u, u_P, u_out: unit roundoffs of the type computed in, of the type P is rounded to (the same here), and of
+    O's storage.
+
+    Why: a score is a sum of D products, each rounded, then scaled; its error is a small multiple of u * S, as
+    long as roundings do not conspire (D * u * S if they do). An error e of all scores changes O by at most
+    2 e max|v|, since O is an average of v with weights that sum to 1, and lse by at most e. The exponential,
+    the sums over keys and the rescaling add a few u each, relative to max|v|; the last rounding adds u_out.
+    The logarithm adds u * |lse|, and |lse| <= S + ln Nk. C covers the factor of 2 and the count of "a few".
+    """
+    q, k, v = (x.astype(np.float64) for x in (q, k, v))
+    (batch, hq, nq, _), nk = q.shape, k.shape[2]
+    largest_t, largest_v = np.zeros((batch, hq)), np.zeros((batch, hq))
+    with np.errstate(all="ignore"):
+        for b, h, first in np.ndindex(batch, hq, -(-nq // BLOCK)):
+            g = h // (hq // k.shape[1])
+            rows = np.arange(first * BLOCK, min(nq, (first + 1) * BLOCK))
+            seen = visible(problem, rows, nq, nk)
+            products = np.where(seen, np.abs(q[b, h, rows]) @ np.abs(k[b, g]).T, 0)
+            values = np.abs(v[b, g][seen.any(axis=0)])
+            largest_t[b, h] = max(largest_t[b, h], products[np.isfinite(products)].max(initial=0))
+            largest_v[b, h] = max(largest_v[b, h], values[np.isfinite(values)].max(initial=0))
+    s = abs(scale) * largest_t
+    u, u_out = ROUNDOFF[computed], ROUNDOFF[max_roundoff(problem.dtype, computed)]
+    tiny = SMALLEST[problem.dtype]
+    return Bound(C * (u * (1 + s) + u + u_out) * largest_v + tiny, C * u * (1 + s + np.log(max(nk, 1))))
+
+
+def max_roundoff(storage: str, computed: str) -> str:
+    """The coarser of O's storage and the type computed in: in float64, float32 storage stands for float64."""
+    return storage if storage == "float16" else computed
+
+
+def compare(what: str, got: Array, want: Array, allowed: Array) -> None:
+    """Every element within ``allowed``; NaN and infinities in the same places."""
+    if got.shape != want.shape:
+        raise AssertionError(f"{what} has shape {got.shape}, not {want.shape}")
+    got = got.astype(np.float64)
+    with np.errstate(invalid="ignore"):
+        close = np.abs(got - want) <= allowed
+    same = (got == want) | (np.isnan(got) & np.isnan(want))
+    wrong = ~(close | same)
+    if wrong.any():
+        at = tuple(map(int, np.argwhere(wrong)[0]))
+        limit = np.broadcast_to(allowed, want.shape)[at]
+        raise AssertionError(
+            f"{what}{list(at)} is {got[at]!r}, should be {want[at]!r} within {limit:.3g};"
+            f" {int(wrong.sum())} of {wrong.size} elements are wrong"
+        )
