@@ -35,7 +35,7 @@ class CudaKernel:
 
     def __init__(self, source: str, name: str, problem: Problem, launch: LaunchPlan):
         self.name, self.problem, self.launch = name, problem, launch
-        self._cupy = cupy = _find_gpu()
+        self._cupy = cupy = find_gpu()
         self._device = cupy.cuda.Device()
         limit = self._device.attributes["MaxSharedMemoryPerBlockOptin"]
         if launch.shared_bytes > limit:
@@ -111,7 +111,7 @@ def pack(address: int, shape: tuple[int, ...], strides: tuple[int, ...], itemsiz
     return np.array((address, size, stride), TENSOR)
 
 
-def _find_gpu() -> Any:
+def find_gpu() -> Any:
     """CuPy, if there is a GPU that it can use; raises MissingTool."""
     try:
         import cupy  # pyright: ignore[reportMissingImports]
