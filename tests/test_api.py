@@ -7,7 +7,7 @@ import subprocess
 import sys
 import timeit
 import types
-from dataclasses import fields, replace
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -15,7 +15,6 @@ import pytest
 import flashgen
 from flashgen import FA1, FA2, Problem, Schedule, api
 from flashgen.errors import InvalidArgument, MissingTool
-from flashgen.runtime import cpu as cpu_module
 from flashgen.runtime import cpu_features
 from flashgen.targets.cpu import Avx2, Avx512
 from tests.sample_kernel import attention_expected, attention_source, skip_unless_it_runs
@@ -157,50 +156,6 @@ def test_default_target_is_the_widest(emitted: list, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(cpu_features, "cpu_features", frozenset)
     with pytest.raises(MissingTool, match="cannot run target avx2"):
         flashgen.attention(*arrays(d=5))
-
-
-VARIANTS = [
-    (Problem(8), FA2, Avx2()),
-    (Problem(9, 8), FA2, Avx2()),
-    (Problem(8, 9), FA2, Avx2()),
-    (Problem(8, causal="bottom-right"), FA2, Avx2()),
-    (Problem(8, causal="top-left"), FA2, Avx2()),
-    (Problem(8), replace(FA2, order="kv-outer"), Avx2()),
-    (Problem(8), replace(FA2, br=6), Avx2()),
-    (Problem(8), replace(FA2, bc=64), Avx2()),
-    (Problem(8), replace(FA2, lazy_rescale=False), Avx2()),
-    (Problem(8), replace(FA2, causal_skip=False), Avx2()),
-    (Problem(8), FA2, Avx512()),
-]
-
-
-def key_of(monkeypatch: pytest.MonkeyPatch, problem: Problem, schedule: Schedule, target: Avx2) -> str:
-    """The cache's key of a variant."""
-    keys: list[str] = []
-    with monkeypatch.context() as patch:
-        patch.setattr(cpu_module, "fetch", lambda key, build: keys.append(key))
-        cpu_module.library(flashgen.emit(problem, schedule, target), "f", target)
-    return keys[0]
-
-
-def test_each_field_changes_the_key(monkeypatch: pytest.MonkeyPatch) -> None:
-    """F17; dtype and panel have one value on these targets."""
-    changed = {
-        f.name
-        for problem, schedule, _ in VARIANTS
-        for value, base in ((problem, VARIANTS[0][0]), (schedule, VARIANTS[0][1]))
-        for f in fields(value)
-        if getattr(value, f.name) != getattr(base, f.name)
-    }
-    everything = {f.name for kind in (Problem, Schedule) for f in fields(kind)}
-    assert everything - changed == {"dtype", "panel"}
-    assert len({key_of(monkeypatch, *variant) for variant in VARIANTS}) == len(VARIANTS)
-
-
-def test_what_changes_no_source_changes_no_key(monkeypatch: pytest.MonkeyPatch) -> None:
-    first = key_of(monkeypatch, Problem(8), FA2, Avx2())
-    filled = Avx2().complete(Problem(8), FA2)
-    assert key_of(monkeypatch, Problem(8, 8), filled, Avx2()) == first
 
 
 def test_cached_call_is_quick() -> None:
