@@ -13,7 +13,7 @@ from typing import Any
 
 import jinja2
 
-from flashgen.errors import FlashgenError
+from flashgen.errors import FlashgenError, InvalidArgument
 from flashgen.passes.pipeline import lower
 from flashgen.passes.provenance import BUILD
 from flashgen.plan.model import KernelPlan, Operand, Statement
@@ -31,11 +31,15 @@ class CannotSpell(FlashgenError):
     """An operation that the target's templates have no macro for: says which pass replaces it."""
 
 
-def source(problem: Problem, schedule: Schedule, target: Target) -> str:
+def source(problem: Problem, schedule: Schedule, target: Target, with_main: bool = False) -> str:
     """The whole file for one kernel. The schedule's open fields are filled by the target.
+
+    with_main: add a ``main`` that checks the kernel on random input; of C++ only.
 
     Raises InvalidArgument or TargetLimit where the two do not fit, IllegalPass where a pass refuses.
     """
+    if with_main and target.language != "cpp":
+        raise InvalidArgument("with_main", with_main, f"target {target.name} has none; those in C++ do")
     schedule = target.complete(problem, schedule)
     language = languages(target.language)
     with BUILDING:
@@ -44,7 +48,7 @@ def source(problem: Problem, schedule: Schedule, target: Target) -> str:
     body = Walker(language, kernel).block(kernel.body)
     return language.environment.get_template(f"{target.language}/kernel.jinja").render(
         name=variant(problem, schedule, target),
-        command=command(problem, schedule, target),
+        command=command(problem, schedule, target) + (" --with-main" if with_main else ""),
         version=version("flashgen"),
         problem=problem,
         schedule=schedule,
@@ -52,6 +56,7 @@ def source(problem: Problem, schedule: Schedule, target: Target) -> str:
         layers=[f"{target.language}/{layer}" for layer in target.layers],
         kernel=kernel,
         body=body,
+        with_main=with_main,
     )
 
 
