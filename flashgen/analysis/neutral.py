@@ -81,12 +81,13 @@ def constant(v: SSAValue | None) -> float | None:
     op = v.owner if v is not None else None
     if isinstance(op, BroadcastOp):
         return constant(op.operand)
-    known = isinstance(op, arith.ConstantOp) and isinstance(op.value, FloatAttr)
-    return op.value.value.data if known else None
+    if isinstance(op, arith.ConstantOp) and isinstance(op.value, FloatAttr):
+        return op.value.value.data
+    return None
 
 
 def disturbed(loop: scf.ForOp, mask: MaskOp) -> tuple[Operation, str] | None:
-    """What changes in a step that shows nothing: the operation, and what is wrong with it; None if nothing."""
+    """What changes in a step that shows nothing: the operation, and what is wrong with it; else None."""
     own = states(loop)
     updated = {state.new for state in own}
     for op in loop.body.block.ops:
@@ -103,7 +104,7 @@ def disturbed(loop: scf.ForOp, mask: MaskOp) -> tuple[Operation, str] | None:
 def kept(
     loop: scf.ForOp, own: list[State], mask: MaskOp, assumed: set[tuple[SSAValue, SSAValue]]
 ) -> tuple[Operation, str] | None:
-    """What breaks the invariant that the rules assumed: of each pair, the first at its start implies x = 0."""
+    """What breaks the assumed invariant: of each pair (c, x), that x is 0 while c is what it started as."""
     if not assumed:
         return None
     values: dict[SSAValue, Value] = {s.old: Old(s.old) for s in own}

@@ -63,13 +63,30 @@ def smallest(*edges: Edge | None) -> Edge | None:
 
 
 def most(largest: bool, edges: tuple[Edge | None, ...]) -> Edge | None:
-    """The largest or smallest of what is given, each stated once; None of nothing."""
+    """The largest or smallest of what is given, without what another surely exceeds; None of nothing."""
     flat: list[Edge] = []
     for edge in edges:
         if edge is not None:
             flat += edge.edges if isinstance(edge, Most) and edge.largest == largest else [edge]
-    different = tuple(dict.fromkeys(flat))
-    return Most(largest, different) if len(different) > 1 else next(iter(different), None)
+    kept: list[Edge] = []
+    for n, edge in enumerate(flat):
+        rivals = kept + flat[n + 1 :]
+        if not any(at_most(edge, r) if largest else at_most(r, edge) for r in rivals):
+            kept.append(edge)
+    return Most(largest, tuple(kept)) if len(kept) > 1 else next(iter(kept), None)
+
+
+def at_most(a: Edge, b: Edge) -> bool:
+    """Whether a <= b, whatever the symbols are."""
+    if isinstance(a, Rounded) and isinstance(b, Rounded):
+        alike = (a.start, a.step, a.divisor, a.up) == (b.start, b.step, b.divisor, b.up)
+        return alike and at_most(a.numerator, b.numerator)
+    if isinstance(a, Rounded) and isinstance(b, Linear):
+        return not a.up and a.step == a.divisor and at_most(a.start.plus(a.numerator), b)
+    if isinstance(a, Linear) and isinstance(b, Linear):
+        difference = a.plus(b, -1)
+        return not difference.terms and difference.constant <= 0
+    return a == b
 
 
 def evaluate(edge: Edge, symbols: Mapping[SSAValue, int]) -> int:

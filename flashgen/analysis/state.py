@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from xdsl.dialects import memref, scf
+from xdsl.dialects.builtin import TensorType
 from xdsl.ir import Block, Operation, SSAValue
 
 from flashgen.analysis.linear import accesses, induction, inside, linear, same, same_address
@@ -32,7 +33,7 @@ class Cell:
         return self.load.memref
 
     @property
-    def old(self) -> SSAValue:
+    def old(self) -> SSAValue[TensorType]:
         return self.load.result
 
     @property

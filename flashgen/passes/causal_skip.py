@@ -33,7 +33,7 @@ from flashgen.ir.regions import MaskOp
 from flashgen.ir.types import element_of, i1, shape_of
 from flashgen.passes.arithmetic import choose, emit, emit_at_most_zero
 from flashgen.passes.base import TilePass
-from flashgen.passes.edit import erase, insert_before, remove_dead, shared_index, swap
+from flashgen.passes.edit import insert_before, remove_dead, shared_index, swap
 from flashgen.passes.provenance import claim
 
 
@@ -104,22 +104,24 @@ class CausalSkipPass(TilePass[list[Split]]):
         with ImplicitBuilder(Builder(InsertPoint.before(loop))):
             edges = Edges(loop)
             headers = [(edges.emit(part.lo), edges.emit(part.hi)) for part in split.parts]
+        for part, (lo, hi) in zip(split.parts, headers, strict=True):
+            name(lo, "seen_from" if part.masked else "whole_from")
+            name(hi, "seen_to" if part.masked else "whole_to")
         carried: list[SSAValue] = list(loop.iter_args)
         position = list(loop.body.block.ops).index(split.mask)
         for part, (lo, hi) in zip(split.parts, headers, strict=True):
-            copy = loop.clone()
-            insert_before(loop, copy)
-            copy.operands = [lo, hi, loop.step, *carried]
-            carried = list(copy.results)
-            claim(copy, self.name)
+            piece = loop
+            if part is not split.parts[-1]:  # the last part is masked, and stays the loop that it was
+                piece = loop.clone()
+                insert_before(loop, piece)
+            piece.operands = [lo, hi, loop.step, *carried]
+            carried = list(piece.results)
+            claim(piece, self.name)
             if not part.masked:
-                body = list(copy.body.block.ops)
+                body = list(piece.body.block.ops)
                 for n in split.in_bounds:
                     body[n].properties["in_bounds"] = UnitAttr()
                 unmask(body[position])
-        for old, new in zip(loop.results, carried, strict=True):
-            old.replace_all_uses_with(new)
-        erase(loop)
 
 
 @dataclass
@@ -157,6 +159,12 @@ class Edges:
         quotient = (ceildiv if edge.up else floordiv)(emit(edge.numerator, self.loop), divisor)
         steps = quotient if edge.step == 1 else mul(quotient, shared_index(self.loop, edge.step))
         return steps if edge.start == Linear() else add(emit(edge.start, self.loop), steps)
+
+
+def name(v: SSAValue, hint: str) -> None:
+    """Name a value that has no name yet."""
+    if v.name_hint is None:
+        v.name_hint = hint
 
 
 def uses_of(v: SSAValue) -> Iterator[Use]:

@@ -33,12 +33,12 @@ from flashgen.analysis.state import (
     outside,
     updating_loop,
 )
-from flashgen.ir.compute import BroadcastOp, DotOp, RowMaxOp, RowSumOp
+from flashgen.ir.compute import DotOp, ReplaceOp, RowMaxOp, RowSumOp
 from flashgen.ir.construct import divf, nonzero, rows
 from flashgen.ir.memory import LoadOp
 from flashgen.ir.types import element_of, f32
 from flashgen.passes.base import TilePass
-from flashgen.passes.edit import insert_after, insert_before, remove_dead
+from flashgen.passes.edit import insert_after, remove_dead
 from flashgen.passes.patterns import guards, is_finite_guard, only_use, splat, unbroadcast
 from flashgen.passes.provenance import claim
 
@@ -84,8 +84,8 @@ class LazyRescalePass(TilePass[tuple[Place, Update]]):
     """Carry X = l * O in place of O.
 
     Legal when
-    - O starts as 0 and l as a constant >= 0, so that X = l * O holds before the first step, and l' = 0 only
-      where nothing was visible yet, where X' is 0 as O' was;
+    - O and l start as 0, so that X = l * O holds before the first step, and l' = 0 only where nothing was
+      visible yet, where X' is 0 as O' was;
     - O is read by its own update alone, and by loads behind the loop, where l still is what it was there;
     - m' = max(m, mt) with mt the row maximum of the same scores: the merged exponent is never positive;
     - O is kept in float32: l * O exceeds the range of a narrower type long before O does.
@@ -96,9 +96,8 @@ class LazyRescalePass(TilePass[tuple[Place, Update]]):
     name = "lazy-rescale"
 
     def match(self, module: ModuleOp) -> tuple[Place, Update]:
-        found = [
-            (op, *pair) for op in module.walk() if isinstance(op, arith.DivfOp) and (pair := divided(op))
-        ]
+        divisions = [op for op in module.walk() if isinstance(op, arith.DivfOp)]
+        found = [(op, *pair) for op in divisions if (pair := divided(op))]
         if len(found) != 1:
             count = len(found) or "no"
             self.refuse(module, f"{count} tiles in memory are divided by a row sum in memory; one is wanted")
@@ -117,9 +116,7 @@ class LazyRescalePass(TilePass[tuple[Place, Update]]):
         for cell, what in ((acc, "the output"), (total, "the row sum")):
             self.check_start(cell, what, loop)
         if element_of(acc.array) != f32:
-            self.refuse(
-                acc.store, "l * O may exceed the range of the type that O is kept in; float32 is wanted"
-            )
+            self.refuse(acc.store, "l * O may exceed the range of the type O is kept in; float32 is wanted")
         later = [op for op in outside(acc.array, loop) if isinstance(op, LoadOp)]
         return Place(divide, acc, total, [self.locate(op, acc, total, loop) for op in later])
 
@@ -182,13 +179,10 @@ class LazyRescalePass(TilePass[tuple[Place, Update]]):
         row_max = tile_max.owner
         if not isinstance(row_max, RowMaxOp) or row_max.operand is not exponent.lhs or row_max.over:
             self.refuse(merge, "beta does not rescale from the maximum of p's own scores")
-        if (
-            not is_finite_guard(shift)
-            or shift.owner.operands[0] is not tile_max
-            or not only_use(exponent.result)
-        ):
+        if finite_of(shift) is not tile_max or not only_use(exponent.result):
             self.refuse(exponent, "p is not relative to the maximum that beta rescales from")
-        largest = top.owner.operands[0].owner if is_finite_guard(top) else None
+        new_max = finite_of(top)
+        largest = new_max.owner if new_max else None
         if not isinstance(largest, arith.MaximumfOp) or set(largest.operands) != {decay.lhs, tile_max}:
             self.refuse(merge, "is not relative to max(m, mt), so the merged exponent could be positive")
         if decay.rhs is not top:
@@ -199,9 +193,8 @@ class LazyRescalePass(TilePass[tuple[Place, Update]]):
         place, new = match
         divide_later(place)
         self.merge_exponentials(new)
-        wide = BroadcastOp(new.alpha, place.acc.old.type)
-        insert_before(new.kept, wide)
-        new.kept.operands = [wide.result, place.acc.old]
+        with ImplicitBuilder(Builder(InsertPoint.before(new.kept))):
+            new.kept.operands = [rows(new.alpha, place.acc.old), place.acc.old]
         claim(new.kept, self.name)
         total = place.divide.lhs
         total.name_hint = place.acc.new.name_hint
@@ -212,17 +205,16 @@ class LazyRescalePass(TilePass[tuple[Place, Update]]):
         """beta * f(exp(s - mt))  ~>  f(exp(s - top))  for f linear: the product with v, and the row sum."""
         p = new.dot.lhs.owner
         assert isinstance(p, math.ExpOp) and isinstance(new.top.owner, Operation)
-        wide = BroadcastOp(new.top, new.exponent.rhs.type)
-        last = new.top.owner
-        for op in (wide, new.exponent, p, new.row_sum, new.dot):
-            if op.parent is None:
-                insert_after(last, op)
-            elif op.is_before_in_block(last):
+        with ImplicitBuilder(Builder(InsertPoint.after(new.top.owner))):
+            new.exponent.operands[1] = rows(new.top, new.exponent.rhs)
+        last = new.exponent.rhs.owner
+        assert isinstance(last, Operation)
+        for op in (new.exponent, p, new.row_sum, new.dot):
+            if op.is_before_in_block(last):
                 op.detach()
                 insert_after(last, op)
             last = op
             claim(op, self.name)
-        new.exponent.operands[1] = wide.result
         new.fresh.replace_all_uses_with(new.dot.result)
         new.fresh_sum.replace_all_uses_with(new.row_sum.result)
 
@@ -243,9 +235,9 @@ def divide_later(place: Place) -> None:
 def divided(divide: arith.DivfOp) -> tuple[Cell, Cell] | None:
     """The cell that the quotient goes to, and that of the row sum that it is divided by."""
     guard = unbroadcast(divide.rhs)
-    if not guards(guard, 0.0, 1.0) or divide.parent is None:
+    divisor = guard.owner.operand if isinstance(guard.owner, ReplaceOp) and guards(guard, 0.0, 1.0) else None
+    if divisor is None or divide.parent is None:
         return None
-    divisor = guard.owner.operands[0]
     known = list(cells(divide.parent))
     acc = next((c for c in known if c.new is divide.result), None)
     total = next((c for c in known if c.new is divisor), None)
@@ -286,6 +278,11 @@ def common_factor(a: SSAValue, b: SSAValue) -> SSAValue | None:
 
 def users(v: SSAValue) -> list[Operation]:
     return [use.operation for use in v.uses]
+
+
+def finite_of(v: SSAValue) -> SSAValue | None:
+    """m, where v is m with 0 in place of -inf."""
+    return v.owner.operand if isinstance(v.owner, ReplaceOp) and is_finite_guard(v) else None
 
 
 def difference(v: SSAValue) -> arith.SubfOp | None:
