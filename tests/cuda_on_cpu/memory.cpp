@@ -38,7 +38,7 @@ void Machine::check_shared(uintptr_t address, size_t bytes, Access access, const
            name(access), bytes, offset, size_t(launch_.shared_bytes));
     stop();
   }
-  const Moment now{epoch_, block_start_, current_->warp->epoch, uint16_t(current_->id)};
+  const Moment now{Stamp(epoch_, current_->warp->epoch, current_->id), block_start_};
   const Shadow::Seen seen = shared_shadow_->note(address - shared_.first, bytes, now, access, true);
   if (seen.racing)
     report(result_.races, code,
@@ -65,12 +65,12 @@ void Machine::check_global(uintptr_t address, size_t bytes, Access access, const
            name(access), bytes);
     stop();
   }
-  const Moment now{epoch_, block_start_, current_->warp->epoch, uint16_t(current_->id)};
+  const Moment now{Stamp(epoch_, current_->warp->epoch, current_->id), block_start_};
   const size_t offset = address - global->range.first;
   if (global->shadow->note(offset, bytes, now, access, false).racing)
     report(result_.races, code,
-           "thread %d: %s of %zu bytes races with another thread, offset %zu of a global buffer", current_->id,
-           name(access), bytes, offset);
+           "thread %d: %s of %zu bytes races with another thread, offset %zu of a global buffer",
+           current_->id, name(access), bytes, offset);
 }
 
 void Machine::misaligned(size_t bytes, const void *code) {
