@@ -73,7 +73,7 @@ def attention(
     return_lse: return also each row's logsumexp of its visible scores (natural logarithm; -inf, with
         O = 0, where a row sees no key).
     schedule, target: as in ``compile``.
-    threads: at most so many; if not given, what the work is worth, up to $OMP_NUM_THREADS or the
+    threads: of a CPU, at most so many; if not given, what the work is worth, up to $OMP_NUM_THREADS or the
         processors that this process may run on.
 
     The kernel is compiled at the first call of its kind (about two seconds) and cached. Raises what
@@ -94,10 +94,21 @@ def attention(
         # A kernel has at least one column of values; lse is the same for any.
         v, head_dim_v = np.broadcast_to(np.float32(0), (*v.shape[:3], 1)), 1
     kernel = _kernel(head_dim, head_dim_v, is_causal, causal_alignment, schedule, target)
-    o, lse = kernel(q, k, v, scale=scale, threads=threads)
+    o, lse = kernel(q, k, v, scale=scale, **_cpu_options(kernel, threads))
     if drop:
         o = o[..., :0]
     return (o, lse) if return_lse else o
+
+
+def _cpu_options(kernel: Any, threads: int | None) -> dict[str, int]:
+    """What only a kernel of a CPU can be told; a GPU's grid follows from the sizes."""
+    if threads is None:
+        return {}
+    from flashgen.runtime.cpu import CpuKernel
+
+    if not isinstance(kernel, CpuKernel):
+        raise InvalidArgument("threads", threads, "target cuda takes none: leave it out")
+    return {"threads": threads}
 
 
 @functools.cache

@@ -38,10 +38,11 @@ def emitted(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFa
     emission.source, emission.variant = source, variant  # pyright: ignore[reportAttributeAccessIssue]
     monkeypatch.setitem(sys.modules, "flashgen.emission", emission)
     monkeypatch.setenv("FLASHGEN_CACHE_DIR", str(tmp_path_factory.getbasetemp() / "api-cache"))
-    for cache in (api._compile, api._kernel):
+    caches = (api._compile, api._kernel)
+    for cache in caches:
         cache.cache_clear()
     yield calls
-    for cache in (api._compile, api._kernel):
+    for cache in caches:
         cache.cache_clear()
 
 
@@ -123,6 +124,15 @@ def test_refused(change: dict, message: str) -> None:
 def test_problem_must_be_one() -> None:
     with pytest.raises(InvalidArgument, match=r"problem is 64; a flashgen\.Problem is allowed"):
         flashgen.compile(64)  # pyright: ignore[reportArgumentType]
+
+
+def test_threads_are_for_cpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    q, k, v = arrays()
+    check(flashgen.attention(q, k, v, threads=2, return_lse=True), q, k, v)
+    monkeypatch.setattr(api, "_kernel", lambda *variant: lambda q, k, v, scale: (q, scale))
+    assert flashgen.attention(q, k, v, target="cuda") is q
+    with pytest.raises(InvalidArgument, match=r"threads is 2; target cuda takes none"):
+        flashgen.attention(q, k, v, target="cuda", threads=2)
 
 
 def test_kernels_are_kept(emitted: list) -> None:
