@@ -71,7 +71,8 @@ def check_extents(function: func.FuncOp, args: Sequence[Any]) -> None:
         for n, static in enumerate(shape_of(value)):
             if static >= 0 and static != array.shape[n]:
                 raise Violation(f"extent {n} of %{value.name_hint} is {array.shape[n]}, not {static}")
-        for name, size in zip(names_of(value) or (), np.shape(array), strict=True):
+        names = names_of(value)
+        for name, size in zip(names, np.shape(array), strict=True) if names is not None else ():
             if sizes.setdefault(name, size) != size:
                 raise Violation(f"extent {name} of %{value.name_hint} is {size}, elsewhere {sizes[name]}")
 
