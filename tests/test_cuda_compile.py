@@ -42,7 +42,10 @@ def test_sound_sources_compile(compiler: Compile, source: str):
         ("if (false) y[0] = y[1]; for (unsigned i = 0; i >= 0; i++) y[i] = y[0];", "pointless comparison"),
         ("int set; set = 1;", "set but never used"),
         ("undeclared = 1;", "undeclared"),
-        ("static __shared__ float big[1 << 20]; y[0] = big[threadIdx.x];", "NVRTC_ERROR_COMPILATION|too much shared data"),
+        (
+            "static __shared__ float big[1 << 20]; y[0] = big[threadIdx.x];",
+            "NVRTC_ERROR_COMPILATION|too much shared data",
+        ),
     ],
 )
 def test_warnings_and_errors_are_refused(compiler: Compile, statement: str, message: str):
