@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from bisect import bisect_left
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from flashgen.errors import InvalidArgument, check_choice
 from flashgen.problem import ALIGNMENTS, Problem
 from flashgen.schedule import FA2, Schedule
 from flashgen.targets import find
-from flashgen.targets.base import Target
+from flashgen.targets.base import LENGTH_STEPS, Target
 
 if TYPE_CHECKING:
     from flashgen.runtime.cpu import CpuKernel
@@ -39,11 +40,7 @@ def compile(
     ($FLASHGEN_CACHE_DIR). Raises what ``emit`` raises, MissingTool (no compiler; a processor or device
     that is not here) or CompileFailure.
     """
-    if target is None:
-        from flashgen.runtime.cpu_features import best_target
-
-        target = best_target()
-    return _compile(*_variant(problem, schedule, target))
+    return _compile(*_variant(problem, schedule, _best_target() if target is None else target))
 
 
 def attention(
@@ -72,7 +69,7 @@ def attention(
     enable_gqa: allow Hq to be a multiple of Hkv; query head h then reads key head h // (Hq / Hkv).
     return_lse: return also each row's logsumexp of its visible scores (natural logarithm; -inf, with
         O = 0, where a row sees no key).
-    schedule, target: as in ``compile``.
+    schedule, target: as in ``compile``; tile sizes that the schedule leaves open suit the lengths.
     threads: of a CPU, at most so many; if not given, what the work is worth, up to $OMP_NUM_THREADS or the
         processors that this process may run on.
 
@@ -93,7 +90,8 @@ def attention(
     if drop := head_dim_v == 0:
         # A kernel has at least one column of values; lse is the same for any.
         v, head_dim_v = np.broadcast_to(np.float32(0), (*v.shape[:3], 1)), 1
-    kernel = _kernel(head_dim, head_dim_v, is_causal, causal_alignment, schedule, target)
+    steps = bisect_left(LENGTH_STEPS, q.shape[2]), bisect_left(LENGTH_STEPS, k.shape[2])
+    kernel = _kernel(head_dim, head_dim_v, is_causal, causal_alignment, schedule, target, *steps)
     o, lse = kernel(q, k, v, scale=scale, **_cpu_options(kernel, threads))
     if drop:
         o = o[..., :0]
@@ -119,11 +117,24 @@ def _kernel(
     causal_alignment: str,
     schedule: Schedule | None,
     target: str | Target | None,
+    query_step: int,
+    key_step: int,
 ) -> Any:
+    """The kernel for a call whose lengths lie at these steps of LENGTH_STEPS."""
     check_choice("is_causal", is_causal, (True, False))
     check_choice("causal_alignment", causal_alignment, ALIGNMENTS[1:])
     causal = causal_alignment if is_causal else None
-    return compile(Problem(head_dim, head_dim_v, "float32", causal), schedule, target)
+    problem = Problem(head_dim, head_dim_v, "float32", causal)
+    problem, schedule, target = _variant(problem, schedule, _best_target() if target is None else target)
+    lengths = [(*LENGTH_STEPS, LENGTH_STEPS[-1] + 1)[step] for step in (query_step, key_step)]
+    return _compile(problem, target.suit(problem, schedule, (lengths[0], lengths[1])), target)
+
+
+def _best_target() -> Target:
+    """The target with the widest vectors that this machine has."""
+    from flashgen.runtime.cpu_features import best_target
+
+    return best_target()
 
 
 @functools.cache

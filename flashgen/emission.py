@@ -195,8 +195,8 @@ class Walker:
 
     def resolve(self, x: Any) -> Any:
         match x:
-            case Operand(kind="constant"):
-                return replace(x, name=real(float(x.value)) if x.element == "f32" else str(x.value))
+            case Operand(kind="constant", value=int() | float() as value):
+                return replace(x, name=real(float(value)) if x.element == "f32" else str(value))
             case Operand(kind="view"):
                 return replace(x, memory=self.resolve(x.memory), indices=tuple(map(self.resolve, x.indices)))
             case Operand(kind="scalar", name=name) if name in self.inlined:

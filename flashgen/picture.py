@@ -47,7 +47,7 @@ def _panel(title: str, lines: Sequence[Line]) -> dict[str, Any]:
 
 
 def _parts(line: Line, title: str) -> list[tuple[str, bool]]:
-    """Pieces of a line, each with whether the panel's pass made it; of what was stated first nothing is new."""
+    """Pieces of a line, each with whether the panel's pass made it; nothing of the first is."""
     new = [made_by == title != BUILD for made_by in line.made_by]
     parts = [(f"{line.verb} ", all(new))] if line.verb else []
     for n, word in enumerate(line.words):

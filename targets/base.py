@@ -22,6 +22,10 @@ class TileLayout:
     cols: int = 1
 
 
+LENGTH_STEPS = (12, 48, 64)
+"""Lengths up to which a smaller tile may pay."""
+
+
 class Target(ABC):
     """One kind of machine. Subclasses are stateless; limits are class attributes."""
 
@@ -47,6 +51,14 @@ class Target(ABC):
         filled = self.fill(problem, schedule)
         self.check(problem, filled)
         return filled
+
+    def suit(self, problem: Problem, schedule: Schedule, lengths: tuple[int, int]) -> Schedule:
+        """The schedule with open tile sizes chosen for a call of these Nq and Nk.
+
+        A target that has one choice for every length leaves them open for ``fill``. The choice must be the
+        same for all lengths between two neighbours of ``LENGTH_STEPS``: kernels are remembered by that.
+        """
+        return schedule
 
     @abstractmethod
     def fill(self, problem: Problem, schedule: Schedule) -> Schedule:

@@ -44,6 +44,16 @@ class Cpu(Target):
             panel=self.micro[1] if schedule.panel is None else schedule.panel,
         )
 
+    def suit(self, problem: Problem, schedule: Schedule, lengths: tuple[int, int]) -> Schedule:
+        """Operations go over whole tiles, so a short call wants a small one."""
+        query_len, key_len = lengths
+        rows = next((n for n in (12, 48) if query_len <= n), None)
+        return replace(
+            schedule,
+            br=schedule.br or (rows and -(-rows // self.micro[0]) * self.micro[0]),
+            bc=schedule.bc or (64 if key_len <= 64 else None),
+        )
+
     def default_tiles(self, problem: Problem) -> tuple[int, int]:
         """Br x Bc scores stay in a second-level cache; the more rows, the less packing costs each."""
         mr, nr = self.micro

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
-import timeit
 import types
 from dataclasses import replace
 
@@ -140,6 +139,7 @@ def test_kernels_are_kept(emitted: list) -> None:
     for _ in range(3):
         flashgen.attention(q, k, v, target="avx2")
         flashgen.attention(q, k, v, is_causal=True, target="avx2", schedule=FA1)
+    assert len(emitted) == 2
     kernel = flashgen.compile(Problem(4), target="avx2")
     assert flashgen.compile(Problem(4, 4), FA2, Avx2()) is not None
     assert flashgen.compile(Problem(4, 4), Schedule(), "avx2") is kernel
@@ -147,7 +147,18 @@ def test_kernels_are_kept(emitted: list) -> None:
         (None, "q-outer"),
         ("bottom-right", "kv-outer"),
     ]
-    assert len(emitted) == 3  # a target's object of one's own is a target of its own
+    assert len(emitted) == 4  # a target's object of one's own is a target of its own
+
+
+def test_tiles_suit_the_lengths(emitted: list) -> None:
+    """Few kernels serve all lengths: small tiles for short calls; what a schedule states stays."""
+    for query_len, key_len in ((1, 5), (12, 64), (13, 64), (48, 65), (49, 65), (70, 80)):
+        q, k, v = (np.ones((1, 1, n, 4), np.float32) for n in (query_len, key_len, key_len))
+        flashgen.attention(q, k, v, target="avx2")
+    tiles = [(schedule.br, schedule.bc) for _, schedule, _ in emitted]
+    assert tiles == [(12, 64), (48, 64), (48, 512), (192, 512)]
+    flashgen.attention(q[:, :, :1], k, v, target="avx2", schedule=Schedule(br=18))
+    assert emitted[-1][1].br == 18
 
 
 def test_emit() -> None:
@@ -168,14 +179,20 @@ def test_default_target_is_the_widest(emitted: list, monkeypatch: pytest.MonkeyP
         flashgen.attention(*arrays(d=5))
 
 
-def test_cached_call_is_quick() -> None:
-    """30 microseconds a call is the promise, the kernel's own time aside: here it has no key to look at."""
-    q, k, v = arrays(1, 1, 1, 8, 0, 64, 64)
+def test_cached_call_does_little() -> None:
+    """A cached call stays within tens of microseconds as long as it stays within so many Python calls."""
+    q, k, v = arrays()
     flashgen.attention(q, k, v, is_causal=True)
-    best = (
-        min(timeit.repeat(lambda: flashgen.attention(q, k, v, is_causal=True), number=200, repeat=30)) / 200
-    )
-    assert best < 30e-6
+    calls = 0
+
+    def count(frame: object, event: str, arg: object) -> None:
+        nonlocal calls
+        calls += event in ("call", "c_call")
+
+    sys.setprofile(count)
+    flashgen.attention(q, k, v, is_causal=True)
+    sys.setprofile(None)
+    assert 10 < calls < 60
 
 
 def test_import_is_cheap() -> None:
