@@ -1,0 +1,102 @@
+"""What Hypothesis draws: problems, schedules, sizes around the tiles, and values that have broken kernels."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from hypothesis import strategies as st
+
+from flashgen.problem import ALIGNMENTS, DTYPES, Problem
+from flashgen.reference import visible
+from flashgen.schedule import ORDERS, Schedule
+
+PRIMES = (2, 3, 5, 7, 11, 13)
+OFFSETS = (200.0, 6e4, 1e30)
+"""Added to every logit. exp(200) is not a float32; 6e4 lies near finite stand-ins for -inf, and 1e30 beyond."""
+
+KINDS = ("plain", "offset", "rising", "falling", "nan_q", "nan_k", "nan_v", "hidden")
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """q, k, v in the problem's storage type, and a scale; ``kind`` says what is special about them."""
+
+    kind: str
+    q: np.ndarray
+    k: np.ndarray
+    v: np.ndarray
+    scale: float
+
+    def __repr__(self) -> str:
+        shapes = ", ".join(f"{n} {x.shape}" for n, x in zip("qkv", (self.q, self.k, self.v), strict=True))
+        return f"Inputs({self.kind}: {shapes}, scale {self.scale})"
+
+
+@st.composite
+def problems(draw: Any, max_head_dim: int = 8) -> Problem:
+    dims = st.sampled_from([d for d in (1, 3, 4, 7, 8) if d <= max_head_dim])
+    return Problem(
+        draw(dims), draw(dims), draw(st.sampled_from(list(DTYPES))), draw(st.sampled_from(ALIGNMENTS))
+    )
+
+
+@st.composite
+def schedules(draw: Any) -> Schedule:
+    """Complete schedules; br is not always a multiple of bc, nor the other way round."""
+    return Schedule(
+        order=draw(st.sampled_from(ORDERS)),
+        br=draw(st.sampled_from((1, 3, 4, 6, 8))),
+        bc=draw(st.sampled_from((1, 3, 4, 6, 8))),
+        lazy_rescale=draw(st.booleans()),
+        causal_skip=draw(st.booleans()),
+        panel=draw(st.sampled_from((0, 1, 3, 4, 16))),
+    )
+
+
+def lengths(tile: int) -> st.SearchStrategy[int]:
+    """Lengths that have broken kernels with tiles of that many rows."""
+    return st.sampled_from(sorted({0, 1, tile - 1, tile, tile + 1, 2 * tile, 2 * tile + 1, *PRIMES}))
+
+
+@st.composite
+def inputs(draw: Any, problem: Problem, br: int, bc: int) -> Inputs:
+    """Arrays for a problem, of lengths around tiles of ``br`` and ``bc``."""
+    kind = draw(st.sampled_from(KINDS))
+    batch, hkv, ratio = draw(st.sampled_from(((1, 1, 1), (1, 1, 2), (2, 1, 1), (1, 2, 3), (0, 1, 1), (1, 0, 0))))
+    nq, nk = draw(lengths(br)), draw(lengths(bc))
+    scale = draw(st.sampled_from((0.5, 0.125, 0.3, 1.0, 0.0, -0.7)))
+    seed = draw(st.integers(0, 2**32 - 1))
+    return make_inputs(problem, kind, (batch, hkv * ratio, hkv, nq, nk), scale, seed)
+
+
+def make_inputs(
+    problem: Problem, kind: str, sizes: tuple[int, int, int, int, int], scale: float, seed: int = 0
+) -> Inputs:
+    """Inputs of a kind; sizes are (batch, query heads, key heads, Nq, Nk)."""
+    batch, hq, hkv, nq, nk = sizes
+    rng = np.random.default_rng(seed)
+    q = rng.normal(size=(batch, hq, nq, problem.head_dim))
+    k = rng.normal(size=(batch, hkv, nk, problem.head_dim))
+    v = rng.normal(size=(batch, hkv, nk, problem.head_dim_v))
+    if kind in ("offset", "rising", "falling"):
+        q[..., 0] = 1
+        k[..., 0] = logits(kind, problem, nk, rng)
+    if kind == "hidden":  # no row sees these keys, so nothing there may matter
+        unseen = ~visible(problem, np.arange(nq), nq, nk).any(axis=0)
+        k[:, :, unseen], v[:, :, unseen] = np.nan, np.inf
+    for name, array in (("nan_q", q), ("nan_k", k), ("nan_v", v)):
+        if kind == name and array.size:
+            array[tuple(rng.integers(n) for n in array.shape)] = np.nan
+    storage = np.dtype(problem.dtype)
+    return Inputs(kind, q.astype(storage), k.astype(storage), v.astype(storage), scale)
+
+
+def logits(kind: str, problem: Problem, nk: int, rng: np.random.Generator) -> np.ndarray:
+    """A component of k that moves whole rows of logits: far away, or by more than 88 from tile to tile."""
+    if kind == "offset":
+        offsets = OFFSETS[:2] if problem.dtype == "float16" else OFFSETS
+        return np.full(nk, rng.choice(offsets))
+    steps = 100.0 * np.arange(nk)
+    return steps if kind == "rising" else steps[::-1]
