@@ -4,8 +4,51 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Annotated
 
+import typer
+
+from flashgen.cli.output import stage_text
 from flashgen.errors import InvalidArgument
+
+
+def opt(
+    file: Annotated[
+        str | None, typer.Argument(metavar="FILE", help="A module's text; - is standard input.")
+    ] = None,
+    passes: Annotated[
+        str,
+        typer.Option(
+            "--passes",
+            "-p",
+            metavar="PASS,...",
+            help="The passes, in order; options in braces: pack{panel=16}.",
+        ),
+    ] = "",
+    print_ir_after_all: Annotated[
+        bool,
+        typer.Option("--print-ir-after-all", help="Print the module after each pass too, on standard error."),
+    ] = False,
+    list_passes: Annotated[
+        bool, typer.Option("--list-passes", help="Print what passes there are instead.")
+    ] = False,
+) -> None:
+    """Run passes on a module of the tile IR.
+
+    What comes out is printed. A pass that is not legal says why, and then nothing is printed.
+
+    \b
+    Examples:
+      flashgen emit --br 4 --bc 4 -d 8 --print-ir-after build > fa1.mlir
+      flashgen opt fa1.mlir -p lazy-rescale,sink-loads,interchange,fuse-loops,keep-state
+      flashgen opt - -p interchange --print-ir-after-all < nest.mlir
+    """
+    if list_passes:
+        typer.echo(describe_passes())
+    elif file is None:
+        raise InvalidArgument("FILE", "missing", "a file is wanted, or - for standard input")
+    else:
+        run_opt(file, passes, print_ir_after_all)
 
 
 def run_opt(path: str, passes: str = "", print_ir_after_all: bool = False) -> int:
@@ -24,7 +67,7 @@ def run_opt(path: str, passes: str = "", print_ir_after_all: bool = False) -> in
     module = parse(read(path), path)
 
     def after(name: str, stage: object) -> None:
-        print(f"// IR after {name}\n{stage}\n", file=sys.stderr)
+        print(stage_text(name, stage), file=sys.stderr)
 
     run(module, pipeline, after if print_ir_after_all else None)
     print(module)
@@ -32,9 +75,22 @@ def run_opt(path: str, passes: str = "", print_ir_after_all: bool = False) -> in
 
 
 def read(path: str) -> str:
-    if path == "-":
-        return sys.stdin.read()
     try:
-        return Path(path).read_text(encoding="utf-8")
+        return sys.stdin.read() if path == "-" else Path(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as e:
         raise InvalidArgument("file", repr(path), f"a module's text is wanted ({e})") from e
+
+
+def describe_passes() -> str:
+    """One line a pass: its name, its options in braces, and what it does, in the canonical order."""
+    from dataclasses import fields
+
+    from flashgen.passes.pipeline import OWN, REGISTRY
+
+    lines = []
+    for name, kind in REGISTRY.items():
+        options = ",".join(f.name for f in fields(kind))
+        doc = sys.modules[kind.__module__].__doc__ or ""
+        what = doc.splitlines()[0].removeprefix(f"{name}: ") if kind in OWN else f"xDSL's {kind.__name__}"
+        lines.append(f"{name + (f'{{{options}}}' if options else ''):<16} {what}")
+    return "\n".join(lines)

@@ -51,6 +51,11 @@ class Compiler:
         """Whether it is ``zig c++``, a clang with its own way with -march and its own C++ library."""
         return any(Path(word).stem in ("zig", "ziglang") for word in self.command)
 
+    @property
+    def version(self) -> str:
+        """What it says of itself: the first line of its answer to --version."""
+        return self.identity.partition("\n")[2].partition("\n")[0]
+
     def spell(self, flags: Sequence[str]) -> tuple[str, ...]:
         """Flags of g++ in this compiler's spelling.
 

@@ -1,0 +1,87 @@
+"""Arrays in files: .npy, .npz and .safetensors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+
+from flashgen.errors import InvalidArgument
+
+CONTAINERS = (".npz", ".safetensors")
+"""Endings of files that hold arrays by name."""
+
+
+def load_named(path: Path, names: Sequence[str]) -> list[np.ndarray]:
+    """The arrays of these names in a .npz or .safetensors file. Raises InvalidArgument."""
+    if path.suffix not in CONTAINERS:
+        raise InvalidArgument(
+            "FILE", repr(str(path)), f"a name that ends in {', '.join(CONTAINERS)} is allowed"
+        )
+    check_there("FILE", path)
+    return _load_npz(path, names) if path.suffix == ".npz" else _load_safetensors(path, names)
+
+
+def load_npy(argument: str, path: Path) -> np.ndarray:
+    """The array of a .npy file. Raises InvalidArgument."""
+    check_there(argument, path)
+    try:
+        array = np.load(path, allow_pickle=False)
+    except (OSError, ValueError, EOFError) as e:
+        raise InvalidArgument(argument, repr(str(path)), f"a .npy file of numbers is allowed ({e})") from e
+    if not isinstance(array, np.ndarray):
+        array.close()
+        raise InvalidArgument(argument, repr(str(path)), "a .npy file is allowed; FILE takes .npz")
+    return array
+
+
+def save_named(file: BinaryIO, ending: str, arrays: dict[str, np.ndarray]) -> None:
+    """Write arrays by name, in the form of a .npz or .safetensors file."""
+    if ending == ".npz":
+        np.savez(file, allow_pickle=False, **arrays)
+        return
+    from safetensors.numpy import save
+
+    file.write(save({name: np.ascontiguousarray(array) for name, array in arrays.items()}))
+
+
+def check_there(argument: str, path: Path) -> None:
+    if not path.is_file():
+        raise InvalidArgument(argument, repr(str(path)), "there is no such file")
+
+
+def _load_npz(path: Path, names: Sequence[str]) -> list[np.ndarray]:
+    import zipfile
+    import zlib
+
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            if not isinstance(file, np.lib.npyio.NpzFile):
+                raise ValueError("it holds one array without a name")
+            _check_names(path, names, file.files)
+            return [file[name] for name in names]
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as e:
+        if isinstance(e, InvalidArgument):
+            raise
+        raise InvalidArgument("FILE", repr(str(path)), f"a .npz file of numbers is allowed ({e})") from e
+
+
+def _load_safetensors(path: Path, names: Sequence[str]) -> list[np.ndarray]:
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, framework="numpy") as file:
+            _check_names(path, names, list(file.keys()))
+            return [file.get_tensor(name) for name in names]
+    except (OSError, TypeError, SafetensorError) as e:  # TypeError: a type that NumPy does not have
+        allowed = f"a .safetensors file of types that NumPy has is allowed ({e})"
+        raise InvalidArgument("FILE", repr(str(path)), allowed) from e
+
+
+def _check_names(path: Path, names: Sequence[str], there: Sequence[str]) -> None:
+    if missing := [name for name in names if name not in there]:
+        raise InvalidArgument(
+            "names", ",".join(names), f"{path.name} has no {missing[0]!r}; it holds {', '.join(there)}"
+        )

@@ -1,0 +1,124 @@
+"""`flashgen demo`: standard attention, FlashAttention-1 and FlashAttention-2 side by side."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from flashgen.errors import InvalidArgument
+
+if TYPE_CHECKING:
+    from flashgen.cli.demo_timing import Row, Task
+    from flashgen.targets.cpu import Cpu
+
+WRONG = 1
+"""Exit status of a result that is further from the reference than the bound allows."""
+
+COMPILERS = 2
+THREAD_VARIABLES = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS")
+TUNING_VARIABLES = ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE")
+"""Would have NumPy's products use something else than what OpenBLAS chooses for this processor."""
+
+
+def demo(
+    file: Annotated[
+        Path | None,
+        typer.Argument(metavar="[FILE]", help="A .npz or .safetensors file of q, k and v: real input."),
+    ] = None,
+) -> None:
+    """Compare NumPy with emitted kernels.
+
+    Standard attention in NumPy, FlashAttention-1 and FlashAttention-2 are checked against a float64 reference
+    and take turns in one run, on the arrays of FILE and on random ones, on one thread and on all. The exit
+    status is 1 where an error is above its bound.
+
+    \b
+    Examples:
+      flashgen demo
+      flashgen demo tests/data/minilm.npz
+    """
+    from flashgen.cli.demo_report import report
+    from flashgen.cli.demo_timing import make_tasks
+    from flashgen.cli.terminal import progress
+    from flashgen.runtime.cpu_features import best_target
+    from flashgen.runtime.threads import available_threads
+
+    target = best_target()
+    real = check_input(file) if file is not None else ((), 0)
+    counts = sorted({1, available_threads()})
+    runs = {threads: make_tasks(file, real, threads) for threads in counts}
+    rows: list[Row] = []
+    with progress() as bars:
+        step = bars.add_task("compiling", total=None)
+        compile_all(runs[1], target)
+        rows_wanted = sum(len(task.methods) for tasks in runs.values() for task in tasks)
+        bars.update(step, description="taking turns", total=rows_wanted)
+        for threads, tasks in runs.items():
+            for row in in_new_process(tasks, threads):
+                rows.append(row)
+                bars.advance(step)
+    report(rows, target)
+    if any(not row.bound_share <= 1 for row in rows):
+        raise typer.Exit(WRONG)
+
+
+def check_input(file: Path) -> tuple[tuple[int, ...], int]:
+    """Shape of the file's q, and Dv; that q, k and v fit together. Raises InvalidArgument."""
+    from flashgen.cli.arrays import load_named
+    from flashgen.runtime.tensors import Form, expect_array, lay_out
+
+    arrays = load_named(file, ("q", "k", "v"))
+    for name, x in zip("qkv", arrays, strict=True):
+        expect_array(name, x)
+        if x.ndim != 4 or 0 in x.shape:
+            raise InvalidArgument(
+                f"{name}.shape", x.shape, "four dimensions above 0 are allowed: (B, H, N, D)"
+            )
+    q, k, v = (Form(x.shape, x.strides) for x in arrays)
+    lay_out(q.shape[3], v.shape[3], q, k, v, None, None)
+    return q.shape, v.shape[3]
+
+
+def compile_all(tasks: Sequence[Task], target: Cpu) -> None:
+    """Fill the cache with what the tasks need, two compilers at a time."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    from flashgen.cli.demo_timing import compile_method
+    from flashgen.runtime.peak import measure_peak
+
+    wanted = {(task.shape[3], task.head_dim_v, method) for task in tasks for method in task.methods}
+    with ThreadPoolExecutor(COMPILERS) as pool:
+        peak = pool.submit(measure_peak, target, 1, 0.001, 1)
+        kernels = [pool.submit(compile_method, d, dv, method, target) for d, dv, method in sorted(wanted)]
+        for job in (peak, *kernels):
+            job.result()
+
+
+def in_new_process(tasks: Sequence[Task], threads: int) -> Iterator[Row]:
+    """The rows of these tasks, as they are measured, by a process whose NumPy uses so many threads.
+
+    Raises CalledProcessError; the process has said why on standard error.
+    """
+    from flashgen.cli.demo_timing import Row
+
+    environment = {name: value for name, value in os.environ.items() if name not in TUNING_VARIABLES}
+    environment |= dict.fromkeys(THREAD_VARIABLES, str(threads))
+    command = [sys.executable, "-m", "flashgen.cli.demo_timing"]
+    with subprocess.Popen(
+        command, env=environment, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as process:
+        assert process.stdin is not None and process.stdout is not None
+        with process.stdin:
+            json.dump([asdict(task) for task in tasks], process.stdin)
+        for line in process.stdout:
+            yield Row(**json.loads(line))
+    if process.returncode != 0:
+        raise subprocess.CalledProcessError(process.returncode, command)

@@ -1,0 +1,171 @@
+"""What `flashgen demo` prints: the table, and what its figures say."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from flashgen.cli.demo_timing import (
+    EIGHT,
+    FA1_NAME,
+    FA2_NAME,
+    HEAD_DIM,
+    LAZY,
+    LENGTH,
+    NUMPY,
+    ONE,
+    Q_OUTER,
+    Row,
+)
+from flashgen.problem import Problem
+from flashgen.targets.cpu import Cpu
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+PASSES = (
+    (LAZY, FA1_NAME, "lazy-rescale", "O is divided once, not at every key tile"),
+    (Q_OUTER, LAZY, "order q-outer", "a row's O, maximum and sum leave the workspace"),
+    (FA2_NAME, Q_OUTER, "causal-skip", "key tiles that nothing cuts run without a mask"),
+)
+"""A method, the one that it adds to, what it adds, and what that does."""
+
+
+class Rows:
+    """Rows by what they measure, in the order of the table."""
+
+    def __init__(self, rows: Sequence[Row]):
+        self.all = rows
+        self.data = list(dict.fromkeys(row.data for row in rows))
+        self.threads = sorted({row.threads for row in rows})
+        self._by_key = {(row.data, row.threads, row.method): row for row in rows}
+
+    def get(self, data: str, threads: int, method: str) -> Row:
+        return self._by_key[data, threads, method]
+
+    def ratios(self, data: str, threads: int, method: str, other: str) -> tuple[float, float, float]:
+        """Quartiles, over turns, of a method's time as a share of another's in the same turn."""
+        pairs = zip(
+            self.get(data, threads, method).seconds, self.get(data, threads, other).seconds, strict=True
+        )
+        low, middle, high = statistics.quantiles([mine / others for mine, others in pairs], n=4)
+        return low, middle, high
+
+
+def report(rows: Sequence[Row], target: Cpu) -> None:
+    """Print the table and what follows from it."""
+    from flashgen.cli.terminal import console
+
+    out, table = console(), Rows(rows)
+    out.print(make_table(table))
+    for sentence in explain(table, target):
+        out.print(f"- {sentence}")
+
+
+def make_table(rows: Rows) -> Table:
+    from rich.table import Table
+
+    table = Table("input and method")
+    for title in ("threads", "time, ms", "GFLOP/s", "of FMA peak", "largest error", "of its bound"):
+        table.add_column(title, justify="right")
+    for data in rows.data:
+        table.add_section()
+        table.add_row(data, style="bold")
+        for row in (row for row in rows.all if row.data == data):
+            seconds = statistics.median(row.seconds)
+            rates = [row.operations / taken / 1e9 for taken in row.seconds]
+            table.add_row(
+                f"  {row.method}",
+                str(row.threads),
+                f"{1e3 * seconds:.3f}",
+                f"{row.operations / seconds / 1e9:.1f}",
+                f"{statistics.median(r / peak for r, peak in zip(rates, row.peaks, strict=True)):.2f}",
+                f"{row.error:.1e}",
+                f"{row.bound_share:.3f}" + ("" if row.bound_share <= 1 else " WRONG"),
+            )
+    return table
+
+
+def explain(rows: Rows, target: Cpu) -> list[str]:
+    """Sentences whose every figure is in the rows, or follows from the sizes."""
+    sentences = [how_measured(rows, target), against_numpy(rows, target), by_pass(rows)]
+    if len(rows.threads) > 1:
+        sentences.append(one_head(rows, target))
+    return [*sentences, verdict(rows)]
+
+
+def how_measured(rows: Rows, target: Cpu) -> str:
+    peaks = ", ".join(
+        f"{statistics.median(peak for row in rows.all if row.threads == n for peak in row.peaks):.0f} on "
+        + count(n)
+        for n in rows.threads
+    )
+    turns = min(len(row.seconds) for row in rows.all)
+    return (
+        f"Target {target.name}. The methods of an input take turns, {turns} or more; times are medians, and "
+        "shares and ratios medians over turns. GFLOP/s count the two matrix products. The peak is that of "
+        f"fused multiply-adds on registers, measured between turns, GFLOP/s: {peaks}."
+    )
+
+
+def against_numpy(rows: Rows, target: Cpu) -> str:
+    def figure(data: str, threads: int) -> str:
+        return f"{1 / rows.ratios(data, threads, FA2_NAME, NUMPY)[1]:.2f} on {count(threads)}"
+
+    figures = "; ".join(f"{data}: {', '.join(figure(data, n) for n in rows.threads)}" for data in rows.data)
+    br, bc = tiles(target)
+    return (
+        f"FlashAttention-2 against NumPy, times as fast: {figures}. At {LENGTH} keys NumPy writes a table of "
+        f"{4 * LENGTH**2 >> 20} MiB of scores a head and passes over it again and again; the emitted kernel "
+        f"holds a tile of {br} x {bc}, {4 * br * bc >> 10} KiB."
+    )
+
+
+def by_pass(rows: Rows) -> str:
+    steps = "; ".join(
+        f"{choice} ({effect}) {change(rows.ratios(EIGHT, 1, name, before))}"
+        for name, before, choice, effect in PASSES
+    )
+    whole = change(rows.ratios(EIGHT, 1, FA2_NAME, FA1_NAME))
+    return f"From FlashAttention-1 to 2 ({EIGHT}, 1 thread) the time changes by {whole}: {steps}."
+
+
+def change(ratios: tuple[float, float, float]) -> str:
+    """A change of time, in per cent, between quartiles; no change, where they lie on both sides of it."""
+    low, middle, high = (f"{100 * (ratio - 1):+.1f}" for ratio in ratios)
+    unclear = ", not to be told from none" if ratios[0] <= 1 <= ratios[2] else ""
+    return f"{middle} % (quartiles {low} and {high}{unclear})"
+
+
+def one_head(rows: Rows, target: Cpu) -> str:
+    n = rows.threads[-1]
+    first, second = (
+        statistics.median(rows.get(ONE, 1, name).seconds) / statistics.median(rows.get(ONE, n, name).seconds)
+        for name in (FA1_NAME, FA2_NAME)
+    )
+    query_tiles = -(-LENGTH // tiles(target)[0])
+    return (
+        f"With one head, {count(n)} make FlashAttention-1 {first:.2f} times as fast as one does, and "
+        f"FlashAttention-2 {second:.2f} times. The outer loop of FlashAttention-1 goes over keys and hands its state on, so "
+        f"only batch and heads are parallel; that of FlashAttention-2 goes over {query_tiles} query tiles, "
+        "each on its own."
+    )
+
+
+def verdict(rows: Rows) -> str:
+    worst = max(rows.all, key=lambda row: row.bound_share)
+    where = f"{worst.method.strip(' +')}, {worst.data}, {count(worst.threads)}"
+    if worst.bound_share <= 1:
+        share = f"{worst.bound_share:.3f} of it ({where})"
+        return f"Every result is within the bound on its error; the nearest to it is at {share}."
+    return f"WRONG: {where} is {worst.bound_share:.3g} times as far from the reference as its bound allows."
+
+
+def count(threads: int) -> str:
+    return "1 thread" if threads == 1 else f"{threads} threads"
+
+
+def tiles(target: Cpu) -> tuple[int, int]:
+    """Br and Bc of the kernels for the random inputs."""
+    return target.default_tiles(Problem(HEAD_DIM))

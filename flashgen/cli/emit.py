@@ -1,0 +1,125 @@
+"""`flashgen emit`: the source of a kernel, or the modules that it comes from."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from flashgen.cli.options import Bc, Br, Causal, CausalSkip, LazyRescale, Order, make_schedule
+from flashgen.cli.output import stage_text, write_text
+from flashgen.errors import InvalidArgument
+from flashgen.problem import Problem
+from flashgen.schedule import Schedule
+from flashgen.targets import find
+
+
+def emit(
+    target: Annotated[
+        str, typer.Option(metavar="avx2|avx512|cuda", help="The machine to emit for.")
+    ] = "avx2",
+    head_dim: Annotated[
+        int, typer.Option("--head-dim", "-d", metavar="D", help="Length of a query and of a key.")
+    ] = 64,
+    head_dim_v: Annotated[
+        int | None, typer.Option("--head-dim-v", metavar="DV", help="Length of a value.", show_default="D")
+    ] = None,
+    dtype: Annotated[
+        str, typer.Option(metavar="float32|float16", help="Storage of q, k, v and o; float16 only on cuda.")
+    ] = "float32",
+    causal: Causal = None,
+    order: Order = "q-outer",
+    br: Br = None,
+    bc: Bc = None,
+    lazy_rescale: LazyRescale = True,
+    causal_skip: CausalSkip = True,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="FILE",
+            help="Write there, unless the same stands there already. In a folder, the name is the kernel's.",
+        ),
+    ] = None,
+    with_main: Annotated[
+        bool, typer.Option("--with-main", help="Add a main that checks the kernel on random input (C++).")
+    ] = False,
+    print_ir: Annotated[
+        bool, typer.Option("--print-ir", help="Print the final module instead of the source.")
+    ] = False,
+    print_ir_after: Annotated[
+        str | None,
+        typer.Option(
+            metavar="PASS",
+            help='Print the module that this pass leaves instead; "build" is FlashAttention-1 as stated.',
+        ),
+    ] = None,
+    print_ir_after_all: Annotated[
+        bool, typer.Option("--print-ir-after-all", help="Print the module after every pass instead.")
+    ] = False,
+) -> None:
+    """Print a kernel as C++ or CUDA.
+
+    It is one file that needs its compiler's own headers and nothing else. --print-ir and its like print the
+    modules of the tile IR that it comes from.
+
+    \b
+    Examples:
+      flashgen emit --target cuda --order q-outer
+      flashgen emit --target avx512 -d 128 --causal -o attention.cpp
+      flashgen emit --with-main -o check.cpp && g++ -O3 -march=x86-64-v3 -pthread check.cpp && ./a.out
+      flashgen emit --causal --br 4 --bc 4 -d 8 --print-ir-after keep-state
+    """
+    if head_dim_v == 0:
+        raise InvalidArgument("head_dim_v", head_dim_v, "a whole number of at least 1 is allowed")
+    machine = find(target)
+    problem = Problem(head_dim, head_dim_v or 0, dtype, causal)
+    schedule = machine.complete(problem, make_schedule(order, br, bc, lazy_rescale, causal_skip))
+    asked = [
+        option
+        for option, given in (
+            ("--print-ir", print_ir),
+            ("--print-ir-after", print_ir_after is not None),
+            ("--print-ir-after-all", print_ir_after_all),
+            ("--with-main", with_main),
+        )
+        if given
+    ]
+    if len(asked) > 1:
+        raise InvalidArgument(asked[0], f"beside {', '.join(asked[1:])}", "one of them is allowed")
+
+    if print_ir or print_ir_after is not None or print_ir_after_all:
+        text, suffix = module_text(problem, schedule, print_ir_after, print_ir_after_all), ".mlir"
+    else:
+        from flashgen.emission import source
+
+        text, suffix = source(problem, schedule, machine, with_main), machine.suffix
+    if output is None:
+        typer.echo(text, nl=False)
+        return
+    if output.is_dir():
+        from flashgen.emission import variant
+
+        output /= variant(problem, schedule, machine) + suffix
+    write_text("output", output, text)
+
+
+def module_text(problem: Problem, schedule: Schedule, after: str | None, every: bool) -> str:
+    """The printed module: the final one, the one that the pass ``after`` leaves, or all under their names."""
+    from flashgen.passes.pipeline import lower, pipeline
+
+    names = ["build", *(p.name for p in pipeline(schedule))]
+    if after is not None and after not in names:
+        raise InvalidArgument("print_ir_after", repr(after), f"this kernel has {', '.join(names)}")
+    stages: dict[str, str] = {}
+
+    def keep(name: str, module: object) -> None:
+        if every or name in (after, names[-1]):
+            stages[name] = str(module)
+
+    lower(problem, schedule, keep)
+    if every:
+        return "\n".join(stage_text(name, text) for name, text in stages.items())
+    return stages[after or names[-1]] + "\n"

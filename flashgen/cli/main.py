@@ -1,0 +1,80 @@
+"""The command line: `flashgen emit`, `opt`, `run`, `targets`, `demo`.
+
+What a command needs is imported when it runs: `flashgen --help` knows neither NumPy nor xDSL.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from flashgen.cli.demo import demo
+from flashgen.cli.emit import emit
+from flashgen.cli.opt import opt
+from flashgen.cli.options import BareCausal
+from flashgen.cli.run import run
+from flashgen.cli.targets import targets
+from flashgen.errors import FlashgenError
+
+USAGE = 2
+"""Exit status of a request that is refused; Typer's own for a wrong command line."""
+
+
+class Commands(TyperGroup):
+    """Says in one line what flashgen refuses; whatever else goes wrong is a fault, with its traceback."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except FlashgenError as refusal:
+            typer.echo(f"error: {refusal}", err=True)
+            raise typer.Exit(USAGE) from refusal
+
+
+app = typer.Typer(
+    cls=Commands,
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
+)
+
+
+def print_version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        typer.echo(f"flashgen {version('flashgen')}")
+        raise typer.Exit
+
+
+@app.callback()
+def flashgen(
+    version: Annotated[
+        bool, typer.Option("--version", callback=print_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """A compiler for attention kernels: FlashAttention-1 in, FlashAttention-2 by passes, C++ or CUDA out.
+
+    \b
+    Examples:
+      flashgen emit --target cuda --order q-outer
+      flashgen emit --causal -o attention.cpp
+      flashgen run qkv.npz --causal --out o.npy
+      flashgen COMMAND --help
+    """
+
+
+app.command(cls=BareCausal)(emit)
+app.command()(opt)
+app.command(cls=BareCausal)(run)
+app.command()(targets)
+app.command()(demo)
+
+
+def main() -> None:
+    """What the script `flashgen` calls; exits with 0, 1 (a result that is wrong) or 2 (a refused request)."""
+    app()

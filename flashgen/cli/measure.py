@@ -1,0 +1,89 @@
+"""How right a result is, and how much work it was."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from flashgen import reference
+from flashgen.problem import Problem
+
+
+@dataclass(frozen=True)
+class Deviation:
+    """How far a result is from the reference.
+
+    error: the largest difference; infinite where one is NaN, or infinite, and the other is not.
+    share: the largest difference as a share of what the bound allows there; right up to 1.
+    """
+
+    error: float
+    share: float
+
+    def __or__(self, other: Deviation) -> Deviation:
+        return Deviation(max(self.error, other.error), max(self.share, other.share))
+
+
+EXACT = Deviation(0.0, 0.0)
+
+
+def deviation(got: np.ndarray, want: np.ndarray, allowed: np.ndarray) -> Deviation:
+    """``allowed`` is broadcast to the results, and above 0."""
+    if got.size == 0:
+        return EXACT
+    got = got.astype(np.float64)
+    with np.errstate(invalid="ignore"):
+        difference = np.abs(got - want)
+    same = (got == want) | (np.isnan(got) & np.isnan(want))
+    difference = np.where(same, 0.0, np.where(np.isnan(difference), np.inf, difference))
+    return Deviation(float(difference.max()), float((difference / allowed).max()))
+
+
+@dataclass(frozen=True)
+class Expected:
+    """What O and lse of one call should be, and how far off they may be; see flashgen.reference."""
+
+    o: np.ndarray
+    lse: np.ndarray
+    bound: reference.Bound
+
+    def deviations(self, o: np.ndarray, lse: np.ndarray) -> tuple[Deviation, Deviation]:
+        """Of O and of lse."""
+        return (
+            deviation(o, self.o, self.bound.o[:, :, None, None]),
+            deviation(lse, self.lse, self.bound.lse[:, :, None]),
+        )
+
+
+def expect(
+    problem: Problem,
+    q: np.ndarray,
+    k: np.ndarray,
+    v: np.ndarray,
+    scale: float,
+    advance: Callable[[], object] = lambda: None,
+) -> Expected:
+    """The reference, one query head after the other; ``advance`` is called behind each."""
+    (batch, hq, nq, _), hkv = q.shape, k.shape[1]
+    o, lse = np.zeros((batch, hq, nq, v.shape[3])), np.full((batch, hq, nq), -np.inf)
+    bound = reference.Bound(np.ones((batch, hq)), np.ones((batch, hq)))
+    for b, h in np.ndindex(batch, hq):
+        g = h // (hq // hkv)
+        head = (q[b, h][None, None], k[b, g][None, None], v[b, g][None, None])
+        o[b : b + 1, h : h + 1], lse[b : b + 1, h : h + 1] = reference.attention(problem, *head, scale)
+        allowed = reference.bound(problem, *head, scale)
+        bound.o[b, h], bound.lse[b, h] = allowed.o.item(), allowed.lse.item()
+        advance()
+    return Expected(o, lse, bound)
+
+
+def operations(problem: Problem, q: np.ndarray, k: np.ndarray, v: np.ndarray) -> int:
+    """Floating-point operations of the two products over the visible pairs; exponentials are not counted."""
+    (batch, hq, nq, d), (nk, dv) = q.shape, v.shape[2:]
+    pairs = sum(
+        int(reference.visible(problem, np.arange(first, min(nq, first + 256)), nq, nk).sum())
+        for first in range(0, nq, 256)
+    )
+    return 2 * batch * hq * pairs * (d + dv)

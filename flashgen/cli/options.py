@@ -1,0 +1,70 @@
+"""Options that several commands take, and what they make: a Problem, a Schedule."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperCommand
+
+from flashgen.schedule import Schedule
+
+DEFAULT_CAUSAL = "bottom-right"
+
+Causal = Annotated[
+    str | None,
+    typer.Option(
+        "--causal",
+        metavar="[bottom-right|top-left]",
+        help="A row sees no key behind its own position: row i is at key i + Nk - Nq (bottom-right, also if "
+        "nothing follows or another option does) or at key i (top-left).",
+    ),
+]
+Order = Annotated[
+    str,
+    typer.Option(
+        "--order",
+        metavar="q-outer|kv-outer",
+        help="Which loop over tiles is outermost: queries (FlashAttention-2) or keys (FlashAttention-1).",
+    ),
+]
+Br = Annotated[
+    int | None, typer.Option("--br", help="Rows of a query tile.", show_default="the target decides")
+]
+Bc = Annotated[
+    int | None, typer.Option("--bc", help="Rows of a key tile.", show_default="the target decides")
+]
+LazyRescale = Annotated[
+    bool,
+    typer.Option(
+        "--lazy-rescale/--no-lazy-rescale", help="Divide once behind the key loop instead of at every step."
+    ),
+]
+CausalSkip = Annotated[
+    bool,
+    typer.Option(
+        "--causal-skip/--no-causal-skip", help="Skip tiles that no row sees; mask only those that are cut."
+    ),
+]
+
+
+class BareCausal(TyperCommand):
+    """A command whose `--causal` may stand alone, which Typer's options with values cannot."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        return super().parse_args(ctx, spell_out(args))
+
+
+def spell_out(args: list[str]) -> list[str]:
+    """--causal -o FILE ~> --causal=bottom-right -o FILE"""
+    followers = [*args[1:], "-"]
+    return [
+        f"--causal={DEFAULT_CAUSAL}" if word == "--causal" and after.startswith("-") else word
+        for word, after in zip(args, followers, strict=False)
+    ]
+
+
+def make_schedule(
+    order: str, br: int | None, bc: int | None, lazy_rescale: bool, causal_skip: bool
+) -> Schedule:
+    return Schedule(order, br, bc, lazy_rescale, causal_skip)

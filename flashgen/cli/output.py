@@ -1,0 +1,64 @@
+"""Files that a command writes: whole or not at all."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import BinaryIO
+
+from flashgen.errors import InvalidArgument
+
+
+def check_output(argument: str, path: Path, endings: tuple[str, ...] = ()) -> None:
+    """Raise InvalidArgument where a file cannot be written; asked before the work, so that none is lost.
+
+    endings: of the name; any, if none is given.
+    """
+    if endings and path.suffix not in endings:
+        raise InvalidArgument(
+            argument, repr(str(path)), f"a name that ends in {', '.join(endings)} is allowed"
+        )
+    if path.is_dir():
+        raise InvalidArgument(argument, repr(str(path)), "a file is allowed, and this is a folder")
+    if not path.parent.is_dir():
+        raise InvalidArgument(argument, repr(str(path)), f"there is no folder {str(path.parent)!r}")
+    if not os.access(path if path.exists() else path.parent, os.W_OK):
+        raise InvalidArgument(argument, repr(str(path)), "a file that may be written is allowed")
+
+
+def write_text(argument: str, path: Path, text: str) -> bool:
+    """Write a file unless it holds this text already; whether it was written. Raises InvalidArgument."""
+    content = text.encode()
+    try:
+        if path.is_file() and path.read_bytes() == content:
+            return False
+    except OSError:
+        pass  # a file that may be written and not read
+    write(argument, path, lambda file: file.write(content))
+    return True
+
+
+def write(argument: str, path: Path, fill: Callable[[BinaryIO], object]) -> None:
+    """Write a file by way of a temporary one beside it, which `fill` writes. Raises InvalidArgument."""
+    check_output(argument, path)
+    try:
+        if path.exists() and not path.is_file():  # a device or a pipe has no whole
+            with path.open("wb") as file:
+                fill(file)
+            return
+        path = path.resolve()  # the file that a link stands for is replaced, not the link
+        beside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+        try:
+            with beside.open("wb") as file:
+                fill(file)
+            beside.replace(path)
+        finally:
+            beside.unlink(missing_ok=True)
+    except OSError as e:
+        raise InvalidArgument(argument, repr(str(path)), f"it cannot be written ({e.strerror})") from e
+
+
+def stage_text(name: str, module: object) -> str:
+    """A module, under the name of the pass that left it, as mlir-opt prints one; ends in an empty line."""
+    return f"// -----// after {name} //----- //\n{module}\n"

@@ -1,0 +1,311 @@
+"""`flashgen run`: attention on arrays from files, held to the reference."""
+
+from __future__ import annotations
+
+import math
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
+
+import typer
+
+from flashgen.cli.options import (
+    DEFAULT_CAUSAL,
+    Bc,
+    Br,
+    Causal,
+    CausalSkip,
+    LazyRescale,
+    Order,
+    make_schedule,
+)
+from flashgen.cli.output import check_output, write
+from flashgen.errors import InvalidArgument, check_positive
+from flashgen.problem import Problem
+from flashgen.schedule import Schedule
+from flashgen.targets import find
+from flashgen.targets.base import Target
+from flashgen.targets.cpu import Cpu
+
+if TYPE_CHECKING:
+    from numpy import ndarray
+
+    from flashgen.cli.measure import Deviation
+
+WRONG = 1
+"""Exit status of a result that is further from the reference than the bound allows."""
+
+
+def run(
+    file: Annotated[
+        Path | None,
+        typer.Argument(metavar="[FILE]", help="A .npz or .safetensors file that holds q, k and v."),
+    ] = None,
+    q: Annotated[
+        Path | None, typer.Option("--q", metavar="NPY", help="q (B, Hq, Nq, D), instead of FILE.")
+    ] = None,
+    k: Annotated[
+        Path | None, typer.Option("--k", metavar="NPY", help="k (B, Hkv, Nk, D), instead of FILE.")
+    ] = None,
+    v: Annotated[
+        Path | None, typer.Option("--v", metavar="NPY", help="v (B, Hkv, Nk, Dv), instead of FILE.")
+    ] = None,
+    names: Annotated[
+        str, typer.Option(metavar="Q,K,V", help="What the arrays in FILE are called.")
+    ] = "q,k,v",
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Write O there as .npy, or o and lse as .npz or .safetensors."),
+    ] = None,
+    lse: Annotated[
+        Path | None, typer.Option(metavar="NPY", help="Write the logsumexp of each row there.")
+    ] = None,
+    causal: Causal = None,
+    scale: Annotated[
+        float | None, typer.Option(help="What scores are multiplied by.", show_default="1 / sqrt(D)")
+    ] = None,
+    target: Annotated[
+        str | None,
+        typer.Option(
+            metavar="avx2|avx512|cuda",
+            help="The machine to run on.",
+            show_default="the widest vectors that are here",
+        ),
+    ] = None,
+    order: Order = "q-outer",
+    br: Br = None,
+    bc: Bc = None,
+    lazy_rescale: LazyRescale = True,
+    causal_skip: CausalSkip = True,
+    threads: Annotated[
+        int | None,
+        typer.Option(
+            help="At most so many; not on cuda.",
+            show_default="what the work is worth, up to $OMP_NUM_THREADS or the processors",
+        ),
+    ] = None,
+    repeat: Annotated[int, typer.Option(help="Calls that are timed, after a first one.")] = 5,
+) -> None:
+    """Compute attention on arrays from files.
+
+    Reports the error against a float64 reference, and the time. Hq may be a multiple of Hkv. The exit status
+    is 1 where an error is above its bound.
+
+    \b
+    Examples:
+      flashgen run qkv.npz --causal --out o.npy
+      flashgen run layer.safetensors --names query,key,value --threads 1 --repeat 20
+      flashgen run --q q.npy --k k.npy --v v.npy --out result.npz --order kv-outer
+    """
+    check_positive("repeat", repeat)
+    check_outputs(out, lse)
+    machine = find(target) if target is not None else widest()
+    schedule = make_schedule(order, br, bc, lazy_rescale, causal_skip)
+    arrays = read_inputs(file, {"q": q, "k": k, "v": v}, names)
+    result = compute(arrays, causal, scale, schedule, machine, threads, repeat)
+    if out is not None:
+        write("out", out, lambda to: save_output(to, out.suffix, result))
+    if lse is not None:
+        write("lse", lse, lambda to: save_npy(to, result.lse))
+    report(result)
+    if max(result.o_deviation.share, result.lse_deviation.share) > 1:
+        raise typer.Exit(WRONG)
+
+
+def check_outputs(out: Path | None, lse: Path | None) -> None:
+    """Before the work, so that none is lost."""
+    if out is not None:
+        check_output("out", out, (".npy", ".npz", ".safetensors"))
+    if lse is not None:
+        check_output("lse", lse, (".npy",))
+        if out is not None and out.resolve() == lse.resolve():
+            raise InvalidArgument("lse", repr(str(lse)), "a file other than out's is allowed")
+
+
+def widest() -> Target:
+    from flashgen.runtime.cpu_features import best_target
+
+    return best_target()
+
+
+def read_inputs(file: Path | None, apart: dict[str, Path | None], names: str) -> list[ndarray]:
+    """q, k and v, of four dimensions each. Raises InvalidArgument."""
+    from flashgen.cli.arrays import load_named, load_npy
+
+    given = [f"--{name}" for name, path in apart.items() if path is not None]
+    if file is not None and given:
+        raise InvalidArgument("FILE", f"beside {', '.join(given)}", "one form of input is allowed")
+    if file is not None:
+        wanted = names.split(",")
+        if len(wanted) != 3:
+            raise InvalidArgument("names", repr(names), "three names with commas between them are allowed")
+        arrays = dict(zip(apart, load_named(file, wanted), strict=True))
+    else:
+        arrays = {}
+        for name, path in apart.items():
+            if path is None:
+                raise InvalidArgument(
+                    f"--{name}" if given else "FILE", "missing", "FILE or all of --q, --k and --v are wanted"
+                )
+            arrays[name] = load_npy(name, path)
+    for name, array in arrays.items():
+        if array.ndim != 4:
+            raise InvalidArgument(f"{name}.shape", array.shape, "four dimensions are allowed: (B, H, N, D)")
+    return list(arrays.values())
+
+
+@dataclass(frozen=True)
+class Result:
+    """What was computed, how right it is and how long it took.
+
+    arrays: q, k and v. seconds: the median call. operations: floating-point operations of the two products.
+    threads: 0 on a GPU. peak: GFLOP/s of this many threads, None where it is not measured.
+    """
+
+    arrays: list[ndarray]
+    variant: str
+    scale: float
+    threads: int
+    o: ndarray
+    lse: ndarray
+    o_deviation: Deviation
+    lse_deviation: Deviation
+    seconds: float
+    repeat: int
+    operations: int
+    peak: float | None
+
+
+def compute(
+    arrays: list[ndarray],
+    causal: str | None,
+    scale: float | None,
+    schedule: Schedule,
+    machine: Target,
+    threads: int | None,
+    repeat: int,
+) -> Result:
+    """Compile, call, time and check. Raises what flashgen.compile and its kernels raise."""
+    from flashgen.cli.measure import expect, operations
+    from flashgen.cli.terminal import progress
+
+    q, k, v = arrays
+    (batch, hq, _, head_dim), dv = q.shape, v.shape[3]
+    problem = Problem(head_dim, dv or 1, str(q.dtype), causal)
+    factor = 1 / math.sqrt(head_dim) if scale is None else scale
+    lengths = q.shape[2], k.shape[2]
+    schedule = machine.complete(problem, machine.suit(problem, schedule, lengths))
+    with progress() as bars:
+        step = bars.add_task("compiling", total=None)
+        call, used = prepare(problem, arrays, factor, schedule, machine, threads)
+        o, lse = call()
+        bars.update(step, description="calling", total=repeat, completed=0)
+        peaks, seconds = [measure(machine, used)], []
+        for _ in range(repeat):
+            start = time.perf_counter()
+            call()
+            seconds.append(time.perf_counter() - start)
+            bars.advance(step)
+        peaks.append(measure(machine, used))
+        bars.update(step, description="checking", total=batch * hq, completed=0)
+        expected = expect(problem, q, k, v, factor, lambda: bars.advance(step))
+    o_deviation, lse_deviation = expected.deviations(o, lse)
+    return Result(
+        arrays,
+        f"{problem.name}_{schedule.name}_{machine.name}",
+        factor,
+        used,
+        o,
+        lse,
+        o_deviation,
+        lse_deviation,
+        statistics.median(seconds),
+        repeat,
+        operations(problem, q, k, v),
+        max((peak for peak in peaks if peak is not None), default=None),
+    )
+
+
+def prepare(
+    problem: Problem,
+    arrays: list[ndarray],
+    scale: float,
+    schedule: Schedule,
+    machine: Target,
+    threads: int | None,
+) -> tuple[Callable[[], Any], int]:
+    """What computes O and lse, and on how many threads, 0 on a GPU."""
+    from flashgen import api
+    from flashgen.runtime.threads import choose_threads
+
+    q, k, v = arrays
+    if not isinstance(machine, Cpu):
+        if threads is not None:
+            raise InvalidArgument("threads", threads, f"target {machine.name} chooses its own")
+        kernel = api.compile(problem, schedule, machine)
+        return lambda: kernel(q, k, v, scale=scale), 0
+    work = math.prod(q.shape) * k.shape[2] + math.prod(q.shape[:3]) * k.shape[2] * v.shape[3]
+    used = choose_threads(threads, work)
+    options: dict[str, Any] = {
+        "is_causal": problem.causal is not None,
+        "causal_alignment": problem.causal or DEFAULT_CAUSAL,
+        "enable_gqa": True,
+        "return_lse": True,
+    }
+    return (
+        lambda: api.attention(
+            q, k, v, scale=scale, schedule=schedule, target=machine, threads=used, **options
+        )
+    ), used
+
+
+def measure(machine: Target, threads: int) -> float | None:
+    """GFLOP/s that the processor reaches in fused multiply-adds; None for a GPU."""
+    if not isinstance(machine, Cpu):
+        return None
+    from flashgen.runtime.peak import measure_peak
+
+    return measure_peak(machine, threads)
+
+
+def save_output(file: BinaryIO, ending: str, result: Result) -> None:
+    from flashgen.cli.arrays import save_named
+
+    if ending == ".npy":
+        save_npy(file, result.o)
+    else:
+        save_named(file, ending, {"o": result.o, "lse": result.lse})
+
+
+def save_npy(file: BinaryIO, array: ndarray) -> None:
+    import numpy as np
+
+    np.save(file, array, allow_pickle=False)
+
+
+def report(result: Result) -> None:
+    """The table on standard output."""
+    from rich.table import Table
+
+    from flashgen.cli.terminal import console
+
+    shapes = ", ".join(f"{name} {x.shape}" for name, x in zip("qkv", result.arrays, strict=True))
+    count = "1 thread" if result.threads == 1 else f"{result.threads} threads"
+    where = count if result.threads else "with copies to the GPU and back"
+    speed = result.operations / result.seconds / 1e9
+    table = Table(show_header=False, box=None)
+    table.add_row("kernel", result.variant)
+    table.add_row("input", f"{shapes}, {result.arrays[0].dtype}, scale {result.scale:.6g}")
+    for name, got in (("O", result.o_deviation), ("lse", result.lse_deviation)):
+        verdict = "" if got.share <= 1 else ": WRONG"
+        table.add_row(f"error of {name}", f"{got.error:.3g}, {got.share:.3g} of the bound{verdict}")
+    table.add_row("time", f"{1e3 * result.seconds:.4g} ms, the median of {result.repeat}, {where}")
+    table.add_row("speed", f"{speed:.4g} GFLOP/s in the two products")
+    if result.peak is not None:
+        table.add_row(
+            "share of peak", f"{speed / result.peak:.3g} of {result.peak:.4g} GFLOP/s, measured beside it"
+        )
+    console().print(table)
