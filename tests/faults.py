@@ -1,5 +1,6 @@
-"""Faults that real attention kernels have shipped with, as inputs and right values; whoever computes attention
-is held to them. The numbers F03, ... are stable names of the kinds.
+"""Faults that real attention kernels have shipped with, as inputs and right values.
+
+Whoever computes attention is held to them. F03 and so on are stable names of their kinds.
 """
 
 from __future__ import annotations
@@ -73,7 +74,9 @@ def stand_in() -> Iterator[Case]:
     o, lse = rows([[1 + 2 * weight]]), np.array([[[-60000 + np.log1p(np.exp(-1.0))]]])  # 1.5379, -59999.69
     yield Case("F03", p, column(1), near, v, o, lse, why="near -6e4")
     far = near * inf
-    yield Case("F03", p, column(1), far, v, column(1), far[:, :, 0, :].astype(float), digits=1e-6, why="-6e34")
+    yield Case(
+        "F03", p, column(1), far, v, column(1), far[:, :, 0, :].astype(float), digits=1e-6, why="-6e34"
+    )
 
 
 def alignments() -> Iterator[Case]:

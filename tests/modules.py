@@ -15,14 +15,12 @@ from flashgen.reference import attention, bound
 from flashgen.schedule import ORDERS, Schedule
 from tests.strategies import Inputs
 
-COMBINATIONS = [
-    (order, lazy, skip) for order in ORDERS for lazy in (False, True) for skip in (False, True)
-]
+COMBINATIONS = [(order, lazy, skip) for order in ORDERS for lazy in (False, True) for skip in (False, True)]
 
 
 @lru_cache(maxsize=64)
 def stages(problem: Problem, schedule: Schedule) -> dict[str, ModuleOp]:
-    """The module as every pass of the schedule's pipeline left it, by the pass's name; "build" is the first."""
+    """The module as each pass of the schedule's pipeline left it, by the pass's name; first comes "build"."""
     found: dict[str, ModuleOp] = {}
 
     def after(name: str, module: ModuleOp) -> None:

@@ -14,7 +14,7 @@ from flashgen.schedule import ORDERS, Schedule
 
 PRIMES = (2, 3, 5, 7, 11, 13)
 OFFSETS = (200.0, 6e4, 1e30)
-"""Added to every logit. exp(200) is not a float32; 6e4 lies near finite stand-ins for -inf, and 1e30 beyond."""
+"""Added to every logit. exp(200) is no float32; 6e4 is near finite stand-ins for -inf, and 1e30 beyond."""
 
 KINDS = ("plain", "offset", "rising", "falling", "nan_q", "nan_k", "nan_v", "hidden")
 
@@ -64,7 +64,9 @@ def lengths(tile: int) -> st.SearchStrategy[int]:
 def inputs(draw: Any, problem: Problem, br: int, bc: int) -> Inputs:
     """Arrays for a problem, of lengths around tiles of ``br`` and ``bc``."""
     kind = draw(st.sampled_from(KINDS))
-    batch, hkv, ratio = draw(st.sampled_from(((1, 1, 1), (1, 1, 2), (2, 1, 1), (1, 2, 3), (0, 1, 1), (1, 0, 0))))
+    batch, hkv, ratio = draw(
+        st.sampled_from(((1, 1, 1), (1, 1, 2), (2, 1, 1), (1, 2, 3), (0, 1, 1), (1, 0, 0)))
+    )
     nq, nk = draw(lengths(br)), draw(lengths(bc))
     scale = draw(st.sampled_from((0.5, 0.125, 0.3, 1.0, 0.0, -0.7)))
     seed = draw(st.integers(0, 2**32 - 1))

