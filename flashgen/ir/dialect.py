@@ -57,9 +57,15 @@ def parse(text: str, name: str = "<module>") -> ModuleOp:
     try:
         module = Parser(context(), text, name).parse_module()
         verify(module)
-    except (ParseError, VerifyException) as e:
-        raise ParseFailure(f"{name}: {e}") from e
+    except ParseError as e:
+        raise ParseFailure(f"{e.span.get_location()}: {one_line(e.msg)}") from e
+    except VerifyException as e:
+        raise ParseFailure(f"{name}: {one_line(str(e))}") from e
     return module
+
+
+def one_line(text: str) -> str:
+    return " ".join(text.split())
 
 
 def verify(module: ModuleOp) -> None:

@@ -145,4 +145,5 @@ def parse_passes(text: str) -> list[ModulePass]:
                 raise ParseFailure(f"no pass is called {spec.name!r}; known: {', '.join(REGISTRY)}")
         return [REGISTRY[spec.name].from_pass_spec(spec) for spec in specs]
     except (ArgSpecParseError, ValueError) as e:
-        raise ParseFailure(f"passes {text!r}: {e}") from e
+        reason = str(e).strip().splitlines()[-1].strip()  # above it, where in the text: one line is enough
+        raise ParseFailure(f"passes {text!r}: {reason}") from e
