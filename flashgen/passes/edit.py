@@ -67,12 +67,7 @@ def remove_dead(module: ModuleOp) -> None:
 
 def shared_index(near: Operation, n: int) -> SSAValue:
     """The index constant n at the top of the function around ``near``; made where there is none."""
-    return shared_constant(near, IntegerAttr(n, index), None)
-
-
-def shared_real(near: Operation, x: float, name: str | None = None) -> SSAValue:
-    """The float32 constant x at the top of the function around ``near``; made where there is none."""
-    return shared_constant(near, FloatAttr(x, f32), name)
+    return shared_constant(near, IntegerAttr(n, index))
 
 
 def rounded(near: Operation, x: float, name: str) -> SSAValue:
@@ -80,15 +75,15 @@ def rounded(near: Operation, x: float, name: str) -> SSAValue:
 
     An attribute of type f32 would round at once, also where the interpreter computes in float64.
     """
-    exact = shared_constant(near, FloatAttr[Float64Type](x, f64), None)
+    exact = shared_constant(near, FloatAttr[Float64Type](x, f64))
     narrow = arith.TruncFOp(exact, f32)
     narrow.result.name_hint = name
     insert_before(first_below(near, arith.ConstantOp, arith.TruncFOp), narrow)
     return narrow.result
 
 
-def shared_constant(near: Operation, value: IntegerAttr | FloatAttr, name: str | None) -> SSAValue:
-    """As shared_index and shared_real, for any constant."""
+def shared_constant(near: Operation, value: IntegerAttr | FloatAttr) -> SSAValue:
+    """As shared_index, for any constant."""
     place = first_below(near, arith.ConstantOp)
     op = place.prev_op
     while op is not None:
@@ -97,7 +92,6 @@ def shared_constant(near: Operation, value: IntegerAttr | FloatAttr, name: str |
             return op.result
         op = op.prev_op
     new = arith.ConstantOp(value)
-    new.result.name_hint = name
     insert_before(place, new)
     return new.result
 
