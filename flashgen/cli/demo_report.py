@@ -147,9 +147,9 @@ def one_head(rows: Rows, target: Cpu) -> str:
     query_tiles = -(-LENGTH // tiles(target)[0])
     return (
         f"With one head, {count(n)} make FlashAttention-1 {first:.2f} times as fast as one does, and "
-        f"FlashAttention-2 {second:.2f} times. The outer loop of FlashAttention-1 goes over keys and hands its "
-        f"state on, so only batch and heads are parallel; that of FlashAttention-2 goes over {query_tiles} "
-        "query tiles, each on its own."
+        f"FlashAttention-2 {second:.2f} times. The outer loop of FlashAttention-1 goes over keys and hands "
+        "its state on, so only batch and heads are parallel; that of FlashAttention-2 goes over "
+        f"{query_tiles} query tiles, each on its own."
     )
 
 
