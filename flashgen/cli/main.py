@@ -1,4 +1,4 @@
-"""The command line: `flashgen emit`, `opt`, `run`, `targets`, `demo`.
+"""The command line: `flashgen emit`, `opt`, `derive`, `run`, `targets`, `demo`.
 
 What a command needs is imported when it runs: `flashgen --help` knows neither NumPy nor xDSL.
 """
@@ -12,6 +12,7 @@ import typer
 from typer.core import TyperGroup
 
 from flashgen.cli.demo import demo
+from flashgen.cli.derive import derive
 from flashgen.cli.emit import emit
 from flashgen.cli.opt import opt
 from flashgen.cli.options import BareCausal
@@ -71,6 +72,7 @@ def flashgen(
 
 app.command(cls=BareCausal)(emit)
 app.command()(opt)
+app.command(cls=BareCausal)(derive)
 app.command(cls=BareCausal)(run)
 app.command()(targets)
 app.command()(demo)
