@@ -179,12 +179,14 @@ NAN_IN_SUM = {
         summed("%lt"),
         "tile.row_max: the row sum of its weights reaches no state",
     ),
-    "a maximum of sums": (
-        summed("%sel").replace(
-            "%both = arith.addf %l, %lt : tensor<4xf32>",
-            """%cut = tile.replace %lt, 1.0 : f32, 0.0 : f32 : tensor<4xf32> -> tensor<4xf32>
-               %wide_lt = tile.broadcast %lt : tensor<4xf32> -> tensor<4x6xf32>
-               %sel = tile.row_max %wide_lt drop_nan : tensor<4x6xf32> -> tensor<4xf32>""",
+    "a maximum that passes over NaN comes between": (
+        summed(
+            "%largest",
+            f"""{WEIGHTS}
+            %sum = arith.addf %l, %lt : tensor<4xf32>
+            %sums = tile.broadcast %sum : tensor<4xf32> -> tensor<4x6xf32>
+            %largest = tile.row_max %sums drop_nan : tensor<4x6xf32> -> tensor<4xf32>
+            """,
         ),
         "tile.row_max: the row sum of its weights reaches no state",
     ),
