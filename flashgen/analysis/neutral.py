@@ -93,6 +93,8 @@ def disturbed(loop: scf.ForOp, mask: MaskOp) -> tuple[Operation, str] | None:
     for op in loop.body.block.ops:
         if isinstance(op, StoreOp) and op.value not in updated:
             return op, "is stored even where a tile shows nothing"
+    order = list(loop.body.block.ops)
+    own.sort(key=lambda s: order.index(o) if (o := owner(s.new)) in order else 0)  # name the first cause
     hidden = Step(own, mask)
     hidden.run(loop, {state.old: Old(state.old) for state in own})
     for state in own:
@@ -117,7 +119,7 @@ def kept(
             rises = isinstance(top := owner(state.new), arith.MaximumfOp) and state.old in top.operands
             if start == NEG_INF and not rises:
                 return owner(state.new), "is not max(m, ...), so it may fall back to -inf"
-    step = Step(own, mask, any_scores=False)
+    step = Step(own, mask, hidden=False)
     step.run(loop, values)
     for state in own:
         if state.old in involved and step.values[state.new] != values[state.old]:
@@ -136,16 +138,16 @@ def owner(v: SSAValue) -> Operation:
 
 @dataclass
 class Step:
-    """One evaluation of a loop's body, with nothing visible.
+    """One evaluation of a loop's body: with nothing visible, or with visible scores of -inf.
 
-    any_scores: whether products may involve anything; else they are of scores of -inf, and 0 times a value is
-        0 (NaN in a visible value makes the row NaN in either case).
+    hidden: which of the two. With visible scores 0 times a value is taken for 0: where the value is NaN or
+        infinite the row becomes NaN for good.
     assumed: the pairs (m or l, x) of the invariant that a rule relied on.
     """
 
     states: list[State]
     mask: MaskOp
-    any_scores: bool = True
+    hidden: bool = True
     values: dict[SSAValue, Value] = field(default_factory=dict)
     assumed: set[tuple[SSAValue, SSAValue]] = field(default_factory=set)
 
@@ -164,7 +166,7 @@ class Step:
     def evaluate(self, op: Operation) -> Value:
         unknown = Term(op.results[0])
         args = [self.value(v) for v in op.operands]
-        if op is self.mask:
+        if op is self.mask and self.hidden:
             return HIDDEN
         if isinstance(op, DotOp):
             return self.product(op, unknown)
@@ -173,9 +175,9 @@ class Step:
         return unknown if found is None else found
 
     def product(self, op: DotOp, unknown: Value) -> Value:
-        hidden = op.where is not None and self.value(op.where) == HIDDEN
-        empty = self.value(op.lhs) == Fill(0.0) and not self.any_scores
-        if not hidden and not empty:
+        nothing = op.where is not None and self.value(op.where) == HIDDEN
+        zero = self.value(op.lhs) == Fill(0.0) and not self.hidden
+        if not nothing and not zero:
             return unknown
         return Fill(0.0) if op.acc is None else self.value(op.acc)
 
@@ -213,7 +215,8 @@ def conjunction(step: Step, op: Operation, a: Value, b: Value) -> Value | None:
 
 
 def select(step: Step, op: Operation, visible: Value, a: Value, b: Value) -> Value | None:
-    return b if visible == HIDDEN else None
+    """What is selected where nothing is visible; and -inf where the scores are that, too."""
+    return b if visible == HIDDEN or (not step.hidden and b == Fill(NEG_INF)) else None
 
 
 def replace(step: Step, op: ReplaceOp, x: Value) -> Value | None:

@@ -90,7 +90,8 @@ class LazyRescalePass(TilePass[tuple[Place, Update]]):
     - m' = max(m, mt) with mt the row maximum of the same scores: the merged exponent is never positive;
     - O is kept in float32: l * O exceeds the range of a narrower type long before O does.
     Exact in real numbers; roundings differ, so the bits of the result do too.
-    Not handled: state in loop-carried values (run it before keep-state); exp2; sweeps.
+    Not handled: state in loop-carried values (run it before keep-state); state that starts outside the loops
+    around its update (run it before interchange or behind fuse-loops); exp2; sweeps.
     """
 
     name = "lazy-rescale"

@@ -1,0 +1,171 @@
+"""causal-skip says where it is not legal, and changes nothing then; each case changes one thing."""
+
+from __future__ import annotations
+
+import pytest
+
+from flashgen.ir.dialect import parse
+from flashgen.passes.pipeline import parse_passes, run
+from tests.head import after, before, head, refused
+
+STORE_M = "tile.store %m_new, %m[%i] : tensor<4xf32>, memref<?xf32>"
+NONE = "%none = tile.broadcast %neg_inf : f32 -> tensor<4x4xf32>"
+L_NEW = "%l_new = arith.addf %l_kept, %l_add : tensor<4xf32>"
+M_NEW = "%m_new = arith.maximumf %m_old, %m_tile : tensor<4xf32>"
+CHANGED = "is changed by a tile that shows nothing, or is not known not to be"
+SECOND_MASK = """%vis2 = tile.mask %i, %j {
+^bb0(%a: index, %b: index):
+  %t = arith.cmpi slt, %b, %nk : index
+  tile.yield %t : i1
+} : tensor<4x4xi1>"""
+
+CASES = {
+    "no mask": ("func.func @f() { func.return }", "builtin.module: there is no mask"),
+    "a mask that does not move": (
+        head(("%vis = tile.mask %i, %j", "%vis = tile.mask %c0, %c4")),
+        "tile.mask: the loop around it does not step through its tiles",
+    ),
+    "a mask outside loops": (
+        """
+        func.func @f(%i: index) {
+          %vis = tile.mask %i, %i {
+          ^bb0(%row: index, %col: index):
+            %t = arith.cmpi slt, %col, %row : index
+            tile.yield %t : i1
+          } : tensor<4x4xi1>
+          func.return
+        }""",
+        "tile.mask: the loop around it does not step through its tiles",
+    ),
+    "a loop inside": (
+        head(after(STORE_M, "scf.for %n = %c0 to %nq step %c4 { }")),
+        "scf.for: a loop inside the loop to split",
+    ),
+    "an effect inside": (
+        head(after(STORE_M, "memref.store %one, %o[%c0, %c0] : memref<?x8xf32>")),
+        "memref.store: has an effect that is not understood",
+    ),
+    "the mask stored": (
+        head(
+            after(
+                STORE_M,
+                "%b = memref.alloc(%nq) : memref<?x4xi1>",
+                "tile.store %vis, %b[%i, %c0] : tensor<4x4xi1>, memref<?x4xi1>",
+            )
+        ),
+        "tile.store: uses the mask otherwise than to select or in a product's where",
+    ),
+    "the mask in an alternative": (
+        head(
+            before(NONE, SECOND_MASK, "%either = arith.ori %vis, %vis2 : tensor<4x4xi1>"),
+            ("tile.select %vis,", "tile.select %either,"),
+        ),
+        "arith.ori: uses the mask otherwise than to select or in a product's where",
+    ),
+    "two masks": (
+        head(
+            before(NONE, SECOND_MASK, "%both = arith.andi %vis, %vis2 : tensor<4x4xi1>"),
+            ("tile.select %vis,", "tile.select %both,"),
+            ("where %vis :", "where %both :"),
+        ),
+        "tile.mask: several masks in one loop",
+    ),
+    "a finite stand-in for -inf": (
+        head(("%none = tile.broadcast %neg_inf", "%none = tile.broadcast %zero")),
+        f"arith.maximumf: {CHANGED}",
+    ),
+    "weights that do not vanish": (
+        head(("%p = math.exp %d", "%p = math.tanh %d")),
+        f"arith.addf: {CHANGED}",
+    ),
+    "the wrong branch": (
+        head(("tile.select %vis, %x, %none", "tile.select %vis, %none, %x")),
+        f"arith.maximumf: {CHANGED}",
+    ),
+    "no guard before the subtraction": (
+        head(("%m_wide = tile.broadcast %m_safe", "%m_wide = tile.broadcast %m_tile")),
+        f"arith.addf: {CHANGED}",
+    ),
+    "a product without where": (
+        head(("%pv = tile.dot %p, %vj where %vis : tensor<4x4xi1> :", "%pv = tile.dot %p, %vj :")),
+        f"arith.divf: {CHANGED}",
+    ),
+    "a counter of tiles": (
+        head(
+            (
+                L_NEW,
+                "%ones = tile.broadcast %one : f32 -> tensor<4xf32>\n"
+                "%l_some = arith.addf %l_kept, %l_add : tensor<4xf32>\n"
+                "%l_new = arith.addf %l_some, %ones : tensor<4xf32>",
+            )
+        ),
+        f"arith.addf: {CHANGED}",
+    ),
+    "a row sum that doubles": (
+        head((L_NEW, "%l_new = arith.addf %l_kept, %l_kept : tensor<4xf32>")),
+        f"arith.addf: {CHANGED}",
+    ),
+    "a division by another sum": (
+        head(("%l_safe = tile.replace %l_new, 0.0", "%l_safe = tile.replace %alpha, 0.0")),
+        f"arith.divf: {CHANGED}",
+    ),
+    "a store of something else": (
+        head(after(STORE_M, "tile.store %qi, %o[%i, %c0] : tensor<4x8xf32>, memref<?x8xf32>")),
+        "tile.store: is stored even where a tile shows nothing",
+    ),
+    "l starts as 1 while m is -inf": (
+        head(("%l_0 = tile.broadcast %zero", "%l_0 = tile.broadcast %one")),
+        f"arith.addf: {CHANGED}",
+    ),
+    "O starts as 1 while m is -inf": (
+        head(("%acc_0 = tile.broadcast %zero", "%acc_0 = tile.broadcast %one")),
+        f"arith.divf: {CHANGED}",
+    ),
+    "m starts unknown": (
+        head(
+            (
+                "%m_0 = tile.broadcast %neg_inf : f32 -> tensor<4xf32>",
+                "%m_0 = tile.load %q[%i0, %c0] : memref<?x8xf32> -> tensor<4xf32>",
+            )
+        ),
+        f"arith.addf: {CHANGED}",
+    ),
+    "m may fall back": (
+        head(
+            before(M_NEW, "%nil = tile.broadcast %zero : f32 -> tensor<4xf32>"),
+            ("%m_new = arith.maximumf %m_old, %m_tile", "%m_new = arith.addf %m_old, %nil"),
+        ),
+        "arith.addf: is not max(m, ...), so it may fall back to -inf",
+    ),
+    "O moves while m is -inf": (
+        head(("%pv = tile.dot %p, %vj where", "%pv = tile.dot %x, %vj where")),
+        "arith.divf: does not stay as it started while no key has been seen",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_refused(case):
+    text, message = CASES[case]
+    refused("causal-skip", text, message)
+
+
+Q_OUTER = "sink-loads,interchange,fuse-loops,keep-state"
+
+
+@pytest.mark.parametrize("first", ["", "lazy-rescale,", f"{Q_OUTER},", f"lazy-rescale,{Q_OUTER},"])
+def test_legal_without_a_reason(first):
+    run(parse(head()), parse_passes(f"{first}causal-skip"))
+
+
+def test_a_sink_needs_no_invariant():
+    """Where m starts as a number, alpha is 1 whenever nothing is seen, and l may start as it likes."""
+    module = parse(head())
+    run(module, parse_passes("lazy-rescale"))
+    text = str(module)
+    top, total = "%m_0 = tile.broadcast %neg_inf", "%l_0 = tile.broadcast %zero"
+    assert top in text
+    assert total in text
+    ones = text.replace(total, "%l_0 = tile.broadcast %one")
+    refused("causal-skip", ones, f"arith.addf: {CHANGED}")
+    run(parse(ones.replace(top, "%m_0 = tile.broadcast %one")), parse_passes("causal-skip"))
