@@ -29,12 +29,12 @@ func.func @head(
   %m = memref.alloc(%nq) : memref<?xf32>
   %l = memref.alloc(%nq) : memref<?xf32>
   scf.for %i0 = %c0 to %nq step %c4 {
-    %acc_0 = tile.broadcast %zero : f32 -> tensor<4x8xf32>
-    %l_0 = tile.broadcast %zero : f32 -> tensor<4xf32>
-    %m_0 = tile.broadcast %neg_inf : f32 -> tensor<4xf32>
-    tile.store %acc_0, %acc[%i0, %c0] : tensor<4x8xf32>, memref<?x8xf32>
-    tile.store %l_0, %l[%i0] : tensor<4xf32>, memref<?xf32>
-    tile.store %m_0, %m[%i0] : tensor<4xf32>, memref<?xf32>
+    %acc_start = tile.broadcast %zero : f32 -> tensor<4x8xf32>
+    %l_start = tile.broadcast %zero : f32 -> tensor<4xf32>
+    %m_start = tile.broadcast %neg_inf : f32 -> tensor<4xf32>
+    tile.store %acc_start, %acc[%i0, %c0] : tensor<4x8xf32>, memref<?x8xf32>
+    tile.store %l_start, %l[%i0] : tensor<4xf32>, memref<?xf32>
+    tile.store %m_start, %m[%i0] : tensor<4xf32>, memref<?xf32>
   }
   scf.for %j = %c0 to %nk step %c4 {
     %kj = tile.load %k[%j, %c0] : memref<?x8xf32> -> tensor<4x8xf32>
@@ -84,8 +84,8 @@ func.func @head(
     }
   }
   scf.for %i1 = %c0 to %nq step %c4 {
-    %acc_1 = tile.load %acc[%i1, %c0] : memref<?x8xf32> -> tensor<4x8xf32>
-    tile.store %acc_1, %o[%i1, %c0] : tensor<4x8xf32>, memref<?x8xf32>
+    %acc_end = tile.load %acc[%i1, %c0] : memref<?x8xf32> -> tensor<4x8xf32>
+    tile.store %acc_end, %o[%i1, %c0] : tensor<4x8xf32>, memref<?x8xf32>
   }
   func.return
 }

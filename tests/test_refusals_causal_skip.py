@@ -114,18 +114,18 @@ CASES = {
         "tile.store: is stored even where a tile shows nothing",
     ),
     "l starts as 1 while m is -inf": (
-        head(("%l_0 = tile.broadcast %zero", "%l_0 = tile.broadcast %one")),
+        head(("%l_start = tile.broadcast %zero", "%l_start = tile.broadcast %one")),
         f"arith.addf: {CHANGED}",
     ),
     "O starts as 1 while m is -inf": (
-        head(("%acc_0 = tile.broadcast %zero", "%acc_0 = tile.broadcast %one")),
+        head(("%acc_start = tile.broadcast %zero", "%acc_start = tile.broadcast %one")),
         f"arith.divf: {CHANGED}",
     ),
     "m starts unknown": (
         head(
             (
-                "%m_0 = tile.broadcast %neg_inf : f32 -> tensor<4xf32>",
-                "%m_0 = tile.load %q[%i0, %c0] : memref<?x8xf32> -> tensor<4xf32>",
+                "%m_start = tile.broadcast %neg_inf : f32 -> tensor<4xf32>",
+                "%m_start = tile.load %q[%i0, %c0] : memref<?x8xf32> -> tensor<4xf32>",
             )
         ),
         f"arith.addf: {CHANGED}",
@@ -163,9 +163,9 @@ def test_a_sink_needs_no_invariant():
     module = parse(head())
     run(module, parse_passes("lazy-rescale"))
     text = str(module)
-    top, total = "%m_0 = tile.broadcast %neg_inf", "%l_0 = tile.broadcast %zero"
+    top, total = "%m_start = tile.broadcast %neg_inf", "%l_start = tile.broadcast %zero"
     assert top in text
     assert total in text
-    ones = text.replace(total, "%l_0 = tile.broadcast %one")
+    ones = text.replace(total, "%l_start = tile.broadcast %one")
     refused("causal-skip", ones, f"arith.addf: {CHANGED}")
-    run(parse(ones.replace(top, "%m_0 = tile.broadcast %one")), parse_passes("causal-skip"))
+    run(parse(ones.replace(top, "%m_start = tile.broadcast %one")), parse_passes("causal-skip"))

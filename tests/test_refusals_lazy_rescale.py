@@ -9,13 +9,13 @@ from flashgen.passes.pipeline import parse_passes, run
 from tests.head import after, before, head, inside, refused
 
 ALLOC_ACC = "%acc = memref.alloc(%nq) : memref<?x8xf32>"
-STORE_ACC_0 = "tile.store %acc_0, %acc[%i0, %c0] : tensor<4x8xf32>, memref<?x8xf32>"
+STORE_ACC_0 = "tile.store %acc_start, %acc[%i0, %c0] : tensor<4x8xf32>, memref<?x8xf32>"
 LOAD_ACC = "%acc_old = tile.load %acc[%i, %c0] : memref<?x8xf32> -> tensor<4x8xf32>"
 STORE_ACC = "tile.store %acc_new, %acc[%i, %c0] : tensor<4x8xf32>, memref<?x8xf32>"
 STORE_L = "tile.store %l_new, %l[%i] : tensor<4xf32>, memref<?xf32>"
 STORE_M = "tile.store %m_new, %m[%i] : tensor<4xf32>, memref<?xf32>"
-LOAD_OUT = "%acc_1 = tile.load %acc[%i1, %c0] : memref<?x8xf32> -> tensor<4x8xf32>"
-STORE_OUT = "tile.store %acc_1, %o[%i1, %c0] : tensor<4x8xf32>, memref<?x8xf32>"
+LOAD_OUT = "%acc_end = tile.load %acc[%i1, %c0] : memref<?x8xf32> -> tensor<4x8xf32>"
+STORE_OUT = "tile.store %acc_end, %o[%i1, %c0] : tensor<4x8xf32>, memref<?x8xf32>"
 TOTAL = "%total = arith.addf %kept, %fresh : tensor<4x8xf32>"
 
 NONE = "builtin.module: no tiles in memory are divided by a row sum in memory; one is wanted"
@@ -29,7 +29,11 @@ STATE = {
     "carried state": ("sink-loads,interchange,fuse-loops,keep-state", head(), NONE),
     "another guard": ("", head(("0.0 : f32, 1.0 : f32", "0.0 : f32, 2.0 : f32")), NONE),
     "no guard": ("", head(("%l_wide = tile.broadcast %l_safe", "%l_wide = tile.broadcast %l_new")), NONE),
-    "O starts as 1": ("", head(("%acc_0 = tile.broadcast %zero", "%acc_0 = tile.broadcast %one")), START),
+    "O starts as 1": (
+        "",
+        head(("%acc_start = tile.broadcast %zero", "%acc_start = tile.broadcast %one")),
+        START,
+    ),
     "O starts in part": ("", head(("%i0 = %c0 to %nq", "%i0 = %c4 to %nq")), START),
     "O starts at other tiles": (
         "",
@@ -42,8 +46,8 @@ STATE = {
         "",
         head(
             (
-                "%acc_0 = tile.broadcast %zero : f32 -> tensor<4x8xf32>",
-                "%acc_0 = tile.broadcast %zero : f32 -> tensor<2x8xf32>",
+                "%acc_start = tile.broadcast %zero : f32 -> tensor<4x8xf32>",
+                "%acc_start = tile.broadcast %zero : f32 -> tensor<2x8xf32>",
             ),
             inside(STORE_ACC_0, "tensor<4x8xf32>", "tensor<2x8xf32>"),
         ),
@@ -79,7 +83,7 @@ STATE = {
     ),
     "l starts as 1": (
         "",
-        head(("%l_0 = tile.broadcast %zero", "%l_0 = tile.broadcast %one")),
+        head(("%l_start = tile.broadcast %zero", "%l_start = tile.broadcast %one")),
         "tile.load: the row sum is not known to start as 0",
     ),
     "a second read of O": (
@@ -112,7 +116,7 @@ STATE = {
         "",
         head(
             before(LOAD_OUT, "%up = arith.addi %i1, %c4 : index"),
-            ("%acc_1 = tile.load %acc[%i1", "%acc_1 = tile.load %acc[%up"),
+            ("%acc_end = tile.load %acc[%i1", "%acc_end = tile.load %acc[%up"),
         ),
         LATER,
     ),

@@ -13,11 +13,11 @@ from tests.head import after, before, head, inside, refused
 
 LOAD_K = "%kj = tile.load %k[%j, %c0] : memref<?x8xf32> -> tensor<4x8xf32>"
 LOAD_ACC = "%acc_old = tile.load %acc[%i, %c0] : memref<?x8xf32> -> tensor<4x8xf32>"
-LOAD_OUT = "%acc_1 = tile.load %acc[%i1, %c0] : memref<?x8xf32> -> tensor<4x8xf32>"
-STORE_OUT = "tile.store %acc_1, %o[%i1, %c0] : tensor<4x8xf32>, memref<?x8xf32>"
+LOAD_OUT = "%acc_end = tile.load %acc[%i1, %c0] : memref<?x8xf32> -> tensor<4x8xf32>"
+STORE_OUT = "tile.store %acc_end, %o[%i1, %c0] : tensor<4x8xf32>, memref<?x8xf32>"
 STORE_L = "tile.store %l_new, %l[%i] : tensor<4xf32>, memref<?xf32>"
 STORE_M = "tile.store %m_new, %m[%i] : tensor<4xf32>, memref<?xf32>"
-STORE_M_0 = "tile.store %m_0, %m[%i0] : tensor<4xf32>, memref<?xf32>"
+STORE_M_0 = "tile.store %m_start, %m[%i0] : tensor<4xf32>, memref<?xf32>"
 UP = "%up = arith.addi %i1, %c4 : index"
 EFFECT = "memref.store %one, %l[%c0] : memref<?xf32>"
 FRESH = "%fresh = arith.mulf %beta_wide, %pv : tensor<4x8xf32>"
@@ -190,7 +190,7 @@ FUSE_LOOPS = {
         head(
             before(LOAD_OUT, UP),
             inside(STORE_OUT, "%i1", "%c0"),
-            ("%acc_1 = tile.load %acc[%i1", "%acc_1 = tile.load %acc[%up"),
+            ("%acc_end = tile.load %acc[%i1", "%acc_end = tile.load %acc[%up"),
         ),
         "tile.load: %acc is not touched in slices that one iteration owns",
     ),
@@ -259,7 +259,7 @@ KEEP_STATE = {
     ),
     "an output at other rows": (
         Q_OUTER,
-        head(before(STORE_OUT, UP), ("tile.store %acc_1, %o[%i1", "tile.store %acc_1, %o[%up")),
+        head(before(STORE_OUT, UP), ("tile.store %acc_end, %o[%i1", "tile.store %acc_end, %o[%up")),
         "tile.store: reads rows of %acc that may lie beyond its bound",
     ),
     "columns that may be cut": (
