@@ -41,7 +41,7 @@ def opt(
     Examples:
       flashgen emit --br 4 --bc 4 -d 8 --print-ir-after build > fa1.mlir
       flashgen opt fa1.mlir -p lazy-rescale,sink-loads,interchange,fuse-loops,keep-state
-      flashgen opt - -p interchange --print-ir-after-all < nest.mlir
+      flashgen opt - -p lazy-rescale,sink-loads --print-ir-after-all < fa1.mlir
     """
     if list_passes:
         typer.echo(describe_passes())
@@ -67,7 +67,7 @@ def run_opt(path: str, passes: str = "", print_ir_after_all: bool = False) -> in
     module = parse(read(path), path)
 
     def after(name: str, stage: object) -> None:
-        print(stage_text(name, stage), file=sys.stderr)
+        print(stage_text(name, str(stage)), file=sys.stderr)
 
     run(module, pipeline, after if print_ir_after_all else None)
     print(module)

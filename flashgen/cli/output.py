@@ -59,6 +59,6 @@ def write(argument: str, path: Path, fill: Callable[[BinaryIO], object]) -> None
         raise InvalidArgument(argument, repr(str(path)), f"it cannot be written ({e.strerror})") from e
 
 
-def stage_text(name: str, module: object) -> str:
+def stage_text(name: str, module: str) -> str:
     """A module, under the name of the pass that left it, as mlir-opt prints one; ends in an empty line."""
     return f"// -----// after {name} //----- //\n{module}\n"

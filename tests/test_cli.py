@@ -1,0 +1,155 @@
+"""The command line as a whole: help, refusals, and what it costs to start."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from flashgen.cli.main import app
+
+COMMANDS = ("emit", "opt", "run", "targets", "demo")
+
+
+def invoke(*args: str, stdin: str | None = None):
+    return CliRunner().invoke(app, list(args), input=stdin)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_each_command_has_help_with_examples(command: str) -> None:
+    done = invoke(command, "--help")
+    assert done.exit_code == 0
+    assert f"    flashgen {command}" in done.stdout.partition("Examples:\n")[2]
+    assert command in invoke("--help").stdout
+
+
+def test_without_a_command_there_is_help() -> None:
+    assert "Commands:" in invoke().output
+
+
+def test_version() -> None:
+    done = invoke("--version")
+    assert done.exit_code == 0
+    assert re.fullmatch(r"flashgen \d+\.\d+\.\d+\n", done.stdout)
+
+
+@pytest.mark.parametrize(
+    "args", [("--help",), ("--version",), *((command, "--help") for command in COMMANDS)]
+)
+def test_help_imports_nothing_heavy(args: tuple[str, ...]) -> None:
+    """Not wall time, but what makes it."""
+    code = (
+        "import sys\n"
+        "from flashgen.cli.main import main\n"
+        "try: main()\n"
+        "except SystemExit as end: assert not end.code\n"
+        "heavy = ('xdsl', 'numpy', 'jinja2', 'rich', 'safetensors', 'multiprocessing', 'asyncio')\n"
+        "print('heavy:', *[name for name in heavy if name in sys.modules])\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code, *args], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1].strip() == "heavy:"
+
+
+def test_emit_needs_no_numpy() -> None:
+    code = (
+        "import sys\n"
+        "from flashgen.cli.main import main\n"
+        "try: main()\n"
+        "except SystemExit as end: assert not end.code\n"
+        "print('heavy:', *[name for name in ('numpy', 'rich') if name in sys.modules])\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code, "emit"], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1].strip() == "heavy:"
+
+
+REFUSED = {
+    "unknown target": (("emit", "--target", "sse"), r"target is 'sse'; one of 'avx2', 'avx512', 'cuda' is"),
+    "tiles too large": (
+        ("emit", "--br", "8000", "--bc", "8000"),
+        r"tiles 8000 x 8000 need \d+ bytes .* target avx2 allows \d+: \d+ x \d+ fit",
+    ),
+    "shared memory": (("emit", "--target", "cuda", "--br", "512"), r"tiles 512 x \d+ need \d+ bytes of shared memory"),
+    "order": (("emit", "--order", "outer"), r"order is 'outer'; one of 'kv-outer', 'q-outer'"),
+    "alignment": (("emit", "--causal", "middle"), r"causal is 'middle'; one of .*'bottom-right', 'top-left'"),
+    "dtype": (("emit", "--dtype", "float16"), r"dtype is 'float16'; target avx2 has float32"),
+    "head dim": (("emit", "-d", "0"), r"head_dim is 0; a whole number of at least 1"),
+    "value dim": (("emit", "--head-dim-v", "0"), r"head_dim_v is 0; a whole number of at least 1"),
+    "tile": (("emit", "--br", "-4"), r"br is -4; a whole number of at least 1"),
+    "a pass that is not run": (
+        ("emit", "--order", "kv-outer", "--print-ir-after", "interchange"),
+        r"print_ir_after is 'interchange'; this kernel has build, lazy-rescale, base-2, ",
+    ),
+    "two outputs": (("emit", "--print-ir", "--with-main"), r"--print-ir is beside --with-main; one of them"),
+    "main in CUDA": (("emit", "--target", "cuda", "--with-main"), r"with_main is True; target cuda has none"),
+    "pass unknown": (("opt", "-", "-p", "tidy"), r"no pass is called 'tidy'; known: lazy-rescale, "),
+    "pass options": (("opt", "-", "-p", "pack{panel"), r"passes 'pack\{panel': Expected equals"),
+    "not a module": (("opt", "-"), r"-:1:1: Could not parse"),
+    "no module": (("opt",), r"FILE is missing; a file is wanted, or - for standard input"),
+    "no file": (
+        ("opt", "nothing.mlir"),
+        r"file is 'nothing.mlir'; a module's text is wanted \(.*No such file",
+    ),
+    "no input": (("run",), r"FILE is missing; FILE or all of --q, --k and --v are wanted"),
+    "no such input": (("run", "nothing.npz"), r"FILE is 'nothing.npz'; there is no such file"),
+    "demo's input": (("demo", "nothing.npz"), r"FILE is 'nothing.npz'; there is no such file"),
+}
+
+
+@pytest.mark.parametrize(("args", "message"), REFUSED.values(), ids=REFUSED)
+def test_refusals_are_one_line(
+    args: tuple[str, ...], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On standard error, with exit status 2; and no file appears where one was asked for."""
+    monkeypatch.chdir(tmp_path)
+    if args[0] == "emit":
+        args = (*args, "-o", "kernel.cpp")
+    done = invoke(*args, stdin="?")
+    assert done.exit_code == 2
+    assert done.stdout == ""
+    assert re.match("error: " + message, done.stderr), done.stderr
+    assert done.stderr.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_usage_errors_have_the_same_status() -> None:
+    for args in (("emit", "--nothing"), ("emit", "-d", "x"), ("nothing",), ("emit", "--br")):
+        assert invoke(*args).exit_code == 2
+
+
+def test_faults_are_not_dressed_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only deliberate refusals are one line: anything else keeps its traceback."""
+    monkeypatch.setattr("flashgen.emission.source", lambda *args: 1 / 0)
+    assert isinstance(invoke("emit").exception, ZeroDivisionError)
+
+
+def test_examples_of_the_help_work(tmp_path: Path) -> None:
+    """Those of emit, opt and run, one after the other in one folder, as a shell takes them."""
+    rng = np.random.default_rng(1)
+    q, k, v = (rng.standard_normal((1, 2, 9, 8), dtype=np.float32) for _ in range(3))
+    np.savez(tmp_path / "qkv.npz", q=q, k=k, v=v)
+    for name, array in (("q", q), ("k", k), ("v", v)):
+        np.save(tmp_path / f"{name}.npy", array)
+    from safetensors.numpy import save_file
+
+    save_file({"query": q, "key": k, "value": v}, tmp_path / "layer.safetensors")
+    folder = Path(sys.executable).parent
+    lines = [
+        line.strip()
+        for command in ("emit", "opt", "run")
+        for line in invoke(command, "--help")
+        .stdout.partition("Examples:\n")[2]
+        .partition("\n\n")[0]
+        .splitlines()
+    ]
+    assert len(lines) == 10
+    script = "\n".join(("set -e", f"PATH={shlex.quote(str(folder))}:$PATH", *lines))
+    done = subprocess.run(["bash", "-c", script], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    made = {path.name for path in tmp_path.iterdir()}
+    assert made >= {"attention.cpp", "check.cpp", "a.out", "fa1.mlir", "o.npy", "result.npz"}
