@@ -57,9 +57,10 @@ def _load_npz(path: Path, names: Sequence[str]) -> list[np.ndarray]:
     import zlib
 
     try:
-        with np.load(path, allow_pickle=False) as file:
-            if not isinstance(file, np.lib.npyio.NpzFile):
-                raise ValueError("it holds one array without a name")
+        loaded = np.load(path, allow_pickle=False)
+        if isinstance(loaded, np.ndarray):
+            raise ValueError("it holds one array without a name")
+        with loaded as file:
             _check_names(path, names, file.files)
             return [file[name] for name in names]
     except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as e:

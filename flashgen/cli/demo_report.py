@@ -154,7 +154,7 @@ def one_head(rows: Rows, target: Cpu) -> str:
 
 
 def verdict(rows: Rows) -> str:
-    worst = max(rows.all, key=lambda row: row.bound_share)
+    worst = max(rows.all, key=lambda row: (not row.bound_share <= 1, row.bound_share))
     where = f"{worst.method.strip(' +')}, {worst.data}, {count(worst.threads)}"
     if worst.bound_share <= 1:
         share = f"{worst.bound_share:.3f} of it ({where})"

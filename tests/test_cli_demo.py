@@ -1,0 +1,264 @@
+"""flashgen demo and flashgen targets: what is measured, what is said about it, and the exit status."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from flashgen.cli import demo as demo_module
+from flashgen.cli import demo_timing
+from flashgen.cli.demo_report import PASSES, Rows, change, explain
+from flashgen.cli.demo_timing import (
+    EIGHT,
+    FA1_NAME,
+    FA2_NAME,
+    LAZY,
+    NUMPY,
+    ONE,
+    Q_OUTER,
+    SCHEDULES,
+    Row,
+    Task,
+    make_tasks,
+)
+from flashgen.cli.main import app
+from flashgen.cli.measure import expect
+from flashgen.problem import Problem
+from flashgen.runtime import cpu_features
+from flashgen.targets.cpu import Avx2, Avx512
+from tests.sample_kernel import skip_unless_it_runs
+
+MILLISECONDS = {NUMPY: 25, FA1_NAME: 20, LAZY: 15, Q_OUTER: 12, FA2_NAME: 10}
+TINY = Task("tiny", None, (1, 2, 9, 8), 8, 1, (NUMPY, FA2_NAME))
+
+
+@pytest.fixture(autouse=True)
+def runs_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    skip_unless_it_runs(Avx2())
+    monkeypatch.setattr(demo_timing, "SECONDS", 0.2)
+
+
+def rows_of(tasks: Sequence[Task], share: float = 0.1) -> Iterator[Row]:
+    """Made-up rows: twice as fast on two threads."""
+    for task in tasks:
+        for method in task.methods:
+            seconds = [MILLISECONDS[method] / 1e3 / task.threads] * 9
+            yield Row(task.data, task.threads, method, seconds, 10**7, [50.0] * 9, 1e-6, share)
+
+
+def test_standard_attention_is_right() -> None:
+    rng = np.random.default_rng(3)
+    q = rng.standard_normal((2, 6, 11, 8), dtype=np.float32)
+    k, v = (rng.standard_normal((2, 3, 17, d), dtype=np.float32) for d in (8, 5))
+    o, lse = demo_timing.standard_attention(q, k, v)
+    deviations = expect(Problem(8, 5), q, k, v, 8**-0.5).deviations(o, lse)
+    assert all(0 < deviation.share < 1 for deviation in deviations)
+
+
+def test_measure_checks_and_times_in_turns() -> None:
+    first, second = demo_timing.measure(TINY, Avx2())
+    assert (first.method, second.method) == (NUMPY, FA2_NAME)
+    for row in (first, second):
+        assert len(row.seconds) == len(row.peaks) >= demo_timing.ROUNDS[0]
+        assert all(seconds > 0 for seconds in row.seconds)
+        assert row.operations == 2 * 2 * 9 * 9 * 16
+        assert 0 < row.bound_share < 1
+
+
+def test_a_wrong_kernel_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(q, k, v):
+        o, lse = demo_timing.standard_attention(q, k, v)
+        return o, lse + np.float32(0.01)
+
+    def compile_method(head_dim, head_dim_v, method, target):
+        return None if method == NUMPY else lambda q, k, v, threads: broken(q, k, v)
+
+    monkeypatch.setattr(demo_timing, "compile_method", compile_method)
+    first, second = demo_timing.measure(TINY, Avx2())
+    assert first.bound_share < 1 < second.bound_share
+
+
+def test_methods_start_from_one_another() -> None:
+    """Each pass that is reported changes what its name says, and nothing else."""
+    for name, before, choice, _ in PASSES:
+        schedule, base = SCHEDULES[name], SCHEDULES[before]
+        assert schedule is not None and base is not None
+        field = choice.split()[-1 if choice.startswith("order") else 0].replace("-", "_")
+        assert replace(base, **({"order": "q-outer"} if field == "q_outer" else {field: True})) == schedule
+
+
+def test_new_process_has_its_threads_and_no_tuning(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A stand-in for Python prints what it was started with."""
+    script = tmp_path / "python"
+    script.write_text('#!/bin/sh\ncat > "$0.tasks"\nenv > "$0.env"\n')
+    script.chmod(0o755)
+    monkeypatch.setattr(demo_module.sys, "executable", str(script))
+    monkeypatch.setenv("OPENBLAS_CORETYPE", "Prescott")
+    monkeypatch.setenv("OPENBLAS_L2_SIZE", "1")
+    assert list(demo_module.in_new_process([TINY], 3)) == []
+    variables = dict(
+        line.split("=", 1) for line in Path(f"{script}.env").read_text().splitlines() if "=" in line
+    )
+    assert {variables[name] for name in demo_module.THREAD_VARIABLES} == {"3"}
+    assert not variables.keys() & set(demo_module.TUNING_VARIABLES)
+    assert [Task(**task).data for task in json.loads(Path(f"{script}.tasks").read_text())] == ["tiny"]
+
+
+def test_new_process_measures() -> None:
+    """The real thing, once; also what JSON makes of a task and of a row."""
+    rows = list(demo_module.in_new_process([TINY], 1))
+    assert [row.method for row in rows] == [NUMPY, FA2_NAME]
+    assert all(0 < row.bound_share < 1 and len(row.seconds) == len(row.peaks) for row in rows)
+
+
+def test_a_process_that_fails_is_not_overlooked() -> None:
+    with pytest.raises(demo_module.subprocess.CalledProcessError):
+        list(demo_module.in_new_process([replace(TINY, methods=("none",))], 1))
+
+
+def test_compiles_each_kernel_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And passes on what a compiler says."""
+    asked: list[tuple] = []
+    monkeypatch.setattr(demo_timing, "compile_method", lambda *args: asked.append(args))
+    demo_module.compile_all(make_tasks(Path("real.npz"), ((1, 3, 7, 8), 5), 1), Avx2())
+    assert len(asked) == len(set(asked)) == 3 + len(SCHEDULES)
+    assert {args[:2] for args in asked} == {(8, 5), (64, 64)}
+    monkeypatch.setattr(demo_timing, "compile_method", lambda *args: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        demo_module.compile_all([TINY], Avx2())
+
+
+@pytest.fixture
+def made_up(monkeypatch: pytest.MonkeyPatch) -> dict[int, Sequence[Task]]:
+    """The demo with made-up measurements; what was asked for, by threads."""
+    asked: dict[int, Sequence[Task]] = {}
+
+    def in_new_process(tasks: Sequence[Task], threads: int) -> Iterator[Row]:
+        asked[threads] = tasks
+        yield from rows_of(tasks, share=float(os.environ.get("MADE_UP_SHARE", "0.25")))
+
+    monkeypatch.setattr(demo_module, "in_new_process", in_new_process)
+    monkeypatch.setattr(demo_module, "compile_all", lambda tasks, target: None)
+    monkeypatch.setenv("OMP_NUM_THREADS", "2")
+    return asked
+
+
+def test_demo(made_up: dict[int, Sequence[Task]], tmp_path: Path) -> None:
+    path = tmp_path / "real.npz"
+    np.savez(path, **{name: np.ones((1, 3, 7, 8), np.float32) for name in "qkv"})
+    done = CliRunner().invoke(app, ["demo", str(path)])
+    assert done.exit_code == 0, done.output
+    assert [task.data for task in made_up[1]] == ["real.npz, q (1, 3, 7, 8)", EIGHT, ONE]
+    assert made_up.keys() == {1, 2}
+    for task in (*made_up[1], *made_up[2]):
+        for method in task.methods:
+            assert method.strip() in done.stdout
+    assert "0.250" in done.stdout
+    assert "Every result is within the bound" in done.stdout
+
+
+def test_one_processor_is_enough(made_up: dict[int, Sequence[Task]], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    done = CliRunner().invoke(app, ["demo"])
+    assert done.exit_code == 0, done.output
+    assert made_up.keys() == {1}
+    assert "With one head" not in done.stdout
+
+
+@pytest.mark.parametrize("share", ["1.5", "inf", "nan"])
+def test_an_error_above_its_bound_is_exit_status_1(
+    share: str, made_up: dict[int, Sequence[Task]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MADE_UP_SHARE", share)
+    done = CliRunner().invoke(app, ["demo"])
+    assert done.exit_code == 1
+    assert "WRONG: standard attention, NumPy, random" in done.stdout
+    assert "Every result" not in done.stdout
+
+
+def test_explanation_follows_from_the_rows() -> None:
+    tasks = [*make_tasks(None, ((), 0), 1), *make_tasks(None, ((), 0), 2)]
+    text = " ".join(explain(Rows(list(rows_of(tasks))), Avx2()))
+    assert f"{EIGHT}: 2.50 on 1 thread, 2.50 on 2 threads" in text
+    assert (
+        "2 threads make FlashAttention-1 2.00 times as fast as one does, and FlashAttention-2 2.00 times"
+        in text
+    )
+    assert "the time changes by -50.0 % (quartiles -50.0 and -50.0)" in text
+    assert "lazy-rescale (O is divided once, not at every key tile) -25.0 %" in text
+    assert "order q-outer (a row's O, maximum and sum leave the workspace) -20.0 %" in text
+    assert "causal-skip (key tiles that nothing cuts run without a mask) -16.7 %" in text
+    assert "GFLOP/s: 50 on 1 thread, 50 on 2 threads" in text
+
+
+def test_change_is_claimed_only_where_quartiles_agree() -> None:
+    assert change((0.8, 0.9, 0.95)) == "-10.0 % (quartiles -20.0 and -5.0)"
+    assert change((0.8, 0.9, 1.05)) == "-10.0 % (quartiles -20.0 and +5.0, not to be told from none)"
+
+
+REFUSED = {
+    "rank": (np.ones((3, 7, 8), np.float32), "q.shape is (3, 7, 8); four dimensions above 0"),
+    "empty": (np.ones((1, 3, 0, 8), np.float32), "q.shape is (1, 3, 0, 8); four dimensions above 0"),
+    "type": (np.ones((1, 3, 7, 8)), "q.dtype is '<f8'; native float32"),
+    "heads": (np.ones((1, 4, 7, 8), np.float32), "q.shape is (1, 4, 7, 8); heads that are a multiple"),
+}
+
+
+@pytest.mark.parametrize(("q", "message"), REFUSED.values(), ids=REFUSED)
+def test_refused(q: np.ndarray, message: str, tmp_path: Path) -> None:
+    kv = np.ones((1, 3, 7, 8), np.float32)
+    np.savez(tmp_path / "in.npz", q=q, k=kv, v=kv)
+    done = CliRunner().invoke(app, ["demo", str(tmp_path / "in.npz")])
+    assert done.exit_code == 2
+    assert done.stderr.startswith(f"error: {message}")
+    assert done.stdout == ""
+
+
+def targets(monkeypatch: pytest.MonkeyPatch, **environment: str) -> str:
+    for name, value in {"COLUMNS": "400", **environment}.items():
+        monkeypatch.setenv(name, value)
+    done = CliRunner().invoke(app, ["targets"])
+    assert done.exit_code == 0
+    return done.stdout
+
+
+def line(text: str, target: str) -> list[str]:
+    return [
+        cell.strip() for cell in next(x for x in text.splitlines() if f" {target} " in x).split("│")[1:-1]
+    ]
+
+
+def test_targets(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cpu_features, "cpu_features", lambda: frozenset(Avx2.features))
+    text = targets(monkeypatch)
+    name, machine, emits, compiles, runs = line(text, "avx2")
+    assert (name, machine, emits, runs) == (
+        "avx2",
+        "x86-64, vectors of 8 floats",
+        "yes",
+        "yes: this processor",
+    )
+    assert compiles.startswith("yes: ")
+    missing = ", ".join(f for f in Avx512.features if f not in Avx2.features)
+    assert line(text, "avx512")[4].startswith(
+        f"no: this processor cannot run target avx512: it has no {missing}"
+    )
+    assert line(text, "avx512")[3].startswith("yes: ")
+
+
+def test_targets_without_a_compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """What is missing is named with what to install; brackets are not taken for markup."""
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    text = targets(monkeypatch, PATH=str(tmp_path), CXX="")
+    for cell in line(text, "avx2")[3:]:
+        assert cell.startswith("no: there is no C++ compiler")
+        assert "pip install 'flashgen[zig]'" in cell
+    assert "pip install 'flashgen[cuda]'" in line(text, "cuda")[3]
+    assert [line(text, name)[2] for name in ("avx2", "avx512", "cuda")] == ["yes"] * 3

@@ -1,0 +1,273 @@
+"""flashgen run: input and output files, what it reports, what it refuses. Small kernels, compiled once."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save_file
+from typer.testing import CliRunner
+
+import flashgen
+from flashgen.cli import run as run_module
+from flashgen.cli.main import app
+from flashgen.cli.measure import EXACT, Deviation, deviation, expect, operations
+from flashgen.problem import Problem
+from flashgen.reference import attention
+from flashgen.targets.cpu import Avx2
+from tests.sample_kernel import skip_unless_it_runs
+
+TILES = ("--br", "12", "--bc", "32")
+
+
+@pytest.fixture(autouse=True)
+def runs_here() -> None:
+    skip_unless_it_runs(Avx2())
+
+
+@pytest.fixture
+def arrays() -> dict[str, np.ndarray]:
+    """Grouped heads, odd lengths, Dv of its own."""
+    rng = np.random.default_rng(5)
+    shapes = {"q": (2, 4, 13, 8), "k": (2, 2, 37, 8), "v": (2, 2, 37, 5)}
+    return {name: rng.standard_normal(shape, dtype=np.float32) for name, shape in shapes.items()}
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arrays: dict[str, np.ndarray]) -> Path:
+    """The arrays in every form, and the working folder."""
+    monkeypatch.chdir(tmp_path)
+    np.savez("qkv.npz", **arrays)
+    save_file({"query": arrays["q"], "key": arrays["k"], "value": arrays["v"]}, "qkv.safetensors")
+    for name, array in arrays.items():
+        np.save(f"{name}.npy", array)
+    return tmp_path
+
+
+def run(*args: str):
+    return CliRunner().invoke(app, ["run", "--target", "avx2", *TILES, *args])
+
+
+def wanted(arrays: dict[str, np.ndarray], **options: object) -> tuple[np.ndarray, np.ndarray]:
+    o, lse = flashgen.attention(
+        **arrays,
+        enable_gqa=True,
+        return_lse=True,
+        schedule=flashgen.Schedule(br=12, bc=32),
+        target="avx2",
+        **options,  # pyright: ignore[reportArgumentType]
+    )
+    return o, lse
+
+
+INPUTS = {
+    "npz": ("qkv.npz",),
+    "safetensors": ("qkv.safetensors", "--names", "query,key,value"),
+    "npy": ("--q", "q.npy", "--k", "k.npy", "--v", "v.npy"),
+}
+
+
+@pytest.mark.parametrize("args", INPUTS.values(), ids=INPUTS)
+def test_inputs(args: tuple[str, ...], folder: Path, arrays: dict[str, np.ndarray]) -> None:
+    done = run(*args, "--out", "o.npy", "--lse", "lse.npy", "--repeat", "1")
+    assert done.exit_code == 0, done.output
+    o, lse = wanted(arrays)
+    np.testing.assert_array_equal(np.load("o.npy"), o)
+    np.testing.assert_array_equal(np.load("lse.npy"), lse)
+
+
+def test_outputs(folder: Path, arrays: dict[str, np.ndarray]) -> None:
+    o, lse = wanted(arrays, is_causal=True, causal_alignment="top-left", scale=-0.5)
+    for name in ("out.npz", "out.safetensors"):
+        args = ("--causal", "top-left", "--scale", "-0.5", "--threads", "2", "--repeat", "1", "--out", name)
+        done = run("qkv.npz", *args)
+        assert done.exit_code == 0, done.output
+        written = np.load(name) if name.endswith("npz") else load_file(name)
+        np.testing.assert_array_equal(written["o"], o)
+        np.testing.assert_array_equal(written["lse"], lse)
+
+
+def test_report(folder: Path) -> None:
+    done = run("qkv.npz", "--causal", "--threads", "1", "--repeat", "3")
+    assert "kernel         attention_d8_dv5_f32_causal_bottom_right_q_outer_br12_bc32" in done.stdout
+    assert "q (2, 4, 13, 8), k (2, 2, 37, 8), v (2, 2, 37, 5), float32, scale 0.353553" in done.stdout
+    shares = [float(share) for share in re.findall(r"error of \w+ +\S+, (\S+) of the bound", done.stdout)]
+    assert len(shares) == 2
+    assert all(0 < share < 1 for share in shares)
+    assert "the median of 3, 1 thread\x20" in done.stdout
+    assert re.search(r"share of peak +0\.\d+ of \d+\S* GFLOP/s", done.stdout)
+
+
+def test_sizes_of_zero(folder: Path) -> None:
+    np.savez(
+        "none.npz", q=np.ones((1, 2, 3, 8), "f"), k=np.ones((1, 2, 0, 8), "f"), v=np.ones((1, 2, 0, 5), "f")
+    )
+    assert run("none.npz", "--out", "o.npz").exit_code == 0
+    assert np.load("o.npz")["o"].shape == (1, 2, 3, 5)
+    assert np.isneginf(np.load("o.npz")["lse"]).all()
+    np.savez(
+        "flat.npz", q=np.ones((1, 2, 3, 8), "f"), k=np.ones((1, 2, 4, 8), "f"), v=np.ones((1, 2, 4, 0), "f")
+    )
+    assert run("flat.npz", "--out", "flat.npy").exit_code == 0
+    assert np.load("flat.npy").shape == (1, 2, 3, 0)
+
+
+def test_wrong_result_is_exit_status_1(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The output is written all the same: whoever looks for the fault wants it."""
+    prepare = run_module.prepare
+
+    def broken(*args):
+        call, threads = prepare(*args)
+        return lambda: (call()[0] + np.float32(1e-3), call()[1]), threads
+
+    monkeypatch.setattr(run_module, "prepare", broken)
+    done = run("qkv.npz", "--out", "o.npy")
+    assert done.exit_code == 1
+    assert re.search(r"error of O +0.001, \S+ of the bound: WRONG", done.stdout)
+    assert Path("o.npy").exists()
+
+
+F = np.float32
+REFUSED = {
+    "heads": (
+        {"q": np.ones((2, 3, 13, 8), F)},
+        (),
+        r"q.shape is \(2, 3, 13, 8\); heads that are a multiple of k's 2",
+    ),
+    "shape": (
+        {"v": np.ones((2, 2, 36, 5), F)},
+        (),
+        r"v.shape is \(2, 2, 36, 5\); \(2, 2, 37, 5\) is allowed",
+    ),
+    "rank": ({"k": np.ones((2, 37, 8), F)}, (), r"k.shape is \(2, 37, 8\); four dimensions are allowed"),
+    "dtype": ({"q": np.ones((2, 4, 13, 8))}, (), r"dtype is 'float64'; one of 'float32', 'float16'"),
+    "half": ({"q": np.ones((2, 4, 13, 8), np.float16)}, (), r"dtype is 'float16'; target avx2 has float32"),
+    "mixed": ({"k": np.ones((2, 2, 37, 8))}, (), r"k.dtype is '<f8'; native float32"),
+    "head dim": ({"q": np.ones((2, 4, 13, 0), F)}, (), r"head_dim is 0; a whole number"),
+    "objects": ({"q": np.array([None])}, (), r"FILE is 'in.npz'; a .npz file of numbers is allowed"),
+    "scale": ({}, ("--scale", "nan"), r"scale is nan; a finite float32"),
+    "threads": ({}, ("--threads", "0"), r"threads is 0; a whole number from 1"),
+    "threads on cuda": (
+        {},
+        ("--target", "cuda", "--threads", "2"),
+        r"threads is 2; target cuda chooses its own",
+    ),
+    "repeat": ({}, ("--repeat", "0"), r"repeat is 0; a whole number of at least 1"),
+    "names": ({}, ("--names", "q,k"), r"names is 'q,k'; three names with commas"),
+    "a name": ({}, ("--names", "q,k,w"), r"names is q,k,w; in.npz has no 'w'; it holds q, k, v"),
+    "two inputs": ({}, ("--q", "q.npy"), r"FILE is beside --q; one form of input"),
+    "tiles": ({}, ("--br", "99999", "--bc", "9999"), r"tiles 99999 x 9999 need \d+ bytes"),
+    "ending": ({}, ("--out", "o.txt"), r"out is 'o.txt'; a name that ends in .npy, .npz, .safetensors"),
+    "lse's ending": ({}, ("--lse", "l.npz"), r"lse is 'l.npz'; a name that ends in .npy"),
+    "one file for two": (
+        {},
+        ("--out", "x.npy", "--lse", "x.npy"),
+        r"lse is 'x.npy'; a file other than out's",
+    ),
+    "no folder": ({}, ("--out", "no/o.npy"), r"out is 'no/o.npy'; there is no folder 'no'"),
+}
+
+
+@pytest.mark.parametrize(("change", "args", "message"), REFUSED.values(), ids=REFUSED)
+def test_refused(
+    change: dict, args: tuple[str, ...], message: str, folder: Path, arrays: dict[str, np.ndarray]
+) -> None:
+    np.savez("in.npz", **arrays | change)
+    before = set(folder.iterdir())
+    done = run("in.npz", *(() if "--out" in args else ("--out", "o.npy")), *args)
+    assert done.exit_code == 2, done.output
+    assert re.match(f"error: {message}", done.stderr), done.stderr
+    assert done.stderr.count("\n") == 1
+    assert set(folder.iterdir()) == before
+
+
+BROKEN = {
+    "text.npz": r"FILE is 'text.npz'; a .npz file of numbers",
+    "text.safetensors": r"FILE is 'text.safetensors'; a .safetensors file",
+    "text.bin": r"FILE is 'text.bin'; a name that ends in .npz, .safetensors",
+    "half.npz": r"FILE is 'half.npz'; a .npz file of numbers",
+    "half.safetensors": r"FILE is 'half.safetensors'; a .safetensors file",
+    "array.npz": r"FILE is 'array.npz'; a .npz file of numbers is allowed \(it holds one array",
+    "missing.npz": r"FILE is 'missing.npz'; there is no such file",
+}
+
+
+@pytest.mark.parametrize(("name", "message"), BROKEN.items())
+def test_broken_files(name: str, message: str, folder: Path) -> None:
+    for text in ("text.npz", "text.safetensors", "text.bin"):
+        Path(text).write_text("no arrays here")
+    for half in ("npz", "safetensors"):
+        Path(f"half.{half}").write_bytes(Path(f"qkv.{half}").read_bytes()[:900])
+    Path("array.npz").write_bytes(Path("q.npy").read_bytes())
+    done = run(name)
+    assert done.exit_code == 2
+    assert re.match(f"error: {message}", done.stderr), done.stderr
+
+
+def test_broken_npy(folder: Path) -> None:
+    Path("k.npy").write_bytes(Path("k.npy").read_bytes()[:100])
+    for args, message in (
+        (("--q", "q.npy", "--k", "k.npy", "--v", "v.npy"), r"k is 'k.npy'; a .npy file of numbers"),
+        (
+            ("--q", "qkv.npz", "--k", "k.npy", "--v", "v.npy"),
+            r"q is 'qkv.npz'; a .npy file is allowed; FILE takes",
+        ),
+        (("--q", "q.npy", "--v", "v.npy"), r"--k is missing; FILE or all of --q, --k and --v"),
+    ):
+        done = run(*args)
+        assert done.exit_code == 2
+        assert re.match(f"error: {message}", done.stderr), done.stderr
+
+
+def test_bfloat16_is_refused(folder: Path) -> None:
+    """NumPy has no such type."""
+    import json
+
+    header = {
+        name: {"dtype": "BF16", "shape": [1, 1, 1, 1], "data_offsets": [2 * n, 2 * n + 2]}
+        for n, name in enumerate("qkv")
+    }
+    text = json.dumps(header).encode()
+    Path("b.safetensors").write_bytes(len(text).to_bytes(8, "little") + text + bytes(6))
+    done = run("b.safetensors")
+    assert done.exit_code == 2
+    assert "error: FILE is 'b.safetensors'; a .safetensors file of types that NumPy has" in done.stderr
+
+
+def test_deviation() -> None:
+    inf, nan = np.inf, np.nan
+    want, allowed = np.array([1.0, inf, nan, -inf]), np.array([0.5])
+    assert deviation(want.astype(F), want, allowed) == EXACT
+    assert deviation(np.array([1.25, inf, nan, -inf], F), want, allowed) == Deviation(0.25, 0.5)
+    for wrong in (
+        [nan, inf, nan, -inf],
+        [1, nan, nan, -inf],
+        [1, inf, 0, -inf],
+        [1, inf, nan, inf],
+        [1, 3, nan, -inf],
+    ):
+        assert deviation(np.array(wrong, F), want, allowed) == Deviation(inf, inf)
+    assert deviation(np.zeros(0, F), np.zeros(0), allowed) == EXACT
+
+
+@pytest.mark.parametrize("causal", [None, "bottom-right", "top-left"])
+def test_expected_by_head_is_the_reference(causal: str | None, arrays: dict[str, np.ndarray]) -> None:
+    problem = Problem(8, 5, causal=causal)
+    heads: list[None] = []
+    expected = expect(problem, *arrays.values(), 0.3, lambda: heads.append(None))
+    o, lse = attention(problem, *arrays.values(), 0.3)
+    np.testing.assert_array_equal(expected.o, o)
+    np.testing.assert_array_equal(expected.lse, lse)
+    assert len(heads) == 8
+
+
+def test_operations(arrays: dict[str, np.ndarray]) -> None:
+    """2 (D + Dv) for each pair of a query and a visible key."""
+    each = 2 * (8 + 5) * 2 * 4
+    assert operations(Problem(8, 5), *arrays.values()) == each * 13 * 37
+    assert operations(Problem(8, 5, causal="top-left"), *arrays.values()) == each * 13 * 14 // 2
+    assert operations(Problem(8, 5, causal="bottom-right"), *arrays.values()) == each * (
+        13 * 37 - 13 * 12 // 2
+    )
