@@ -103,7 +103,8 @@ class CausalSkipPass(TilePass[list[Split]]):
         with ImplicitBuilder(Builder(InsertPoint.before(loop))):
             edges = Edges(loop)
             headers = [(edges.emit(part.lo), edges.emit(part.hi)) for part in split.parts]
-        for part, (lo, hi) in zip(split.parts, headers, strict=True):
+        named = zip(split.parts, headers, strict=True)
+        for part, (lo, hi) in sorted(named, key=lambda each: each[0].masked):
             name(lo, "seen_from" if part.masked else "whole_from")
             name(hi, "seen_to" if part.masked else "whole_to")
         carried: list[SSAValue] = list(loop.iter_args)

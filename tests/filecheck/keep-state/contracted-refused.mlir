@@ -1,0 +1,28 @@
+// RUN: not flashgen opt %s -p keep-state 2>&1 | filecheck %s
+// A product contracts over the state's rows: those beyond Nq would be what was computed, not 0.
+
+func.func @f(%k: memref<?x4xf32>, %q: memref<?x4xf32> {tile.extents = ["Nq", "D"]},
+    %o: memref<?x4xf32> {tile.extents = ["Nq", "D"]}, %n: index) {
+  %c0 = arith.constant 0 : index
+  %c4 = arith.constant 4 : index
+  %zero = arith.constant 0.0 : f32
+  %nq = memref.dim %q, %c0 : memref<?x4xf32>
+  %acc = memref.alloc(%nq) : memref<?x4xf32>
+  scf.for %i = %c0 to %nq step %c4 {
+    %start = tile.broadcast %zero : f32 -> tensor<4x4xf32>
+    tile.store %start, %acc[%i, %c0] : tensor<4x4xf32>, memref<?x4xf32>
+    scf.for %j = %c0 to %n step %c4 {
+      %qi = tile.load %q[%i, %c0] : memref<?x4xf32> -> tensor<4x4xf32>
+      %kj = tile.load %k[%j, %c0] : memref<?x4xf32> -> tensor<4x4xf32>
+      %x = tile.load %acc[%i, %c0] : memref<?x4xf32> -> tensor<4x4xf32>
+      %s = tile.dot %qi, %x : tensor<4x4xf32>, tensor<4x4xf32> -> tensor<4x4xf32>
+      %y = arith.addf %x, %s : tensor<4x4xf32>
+      tile.store %y, %acc[%i, %c0] : tensor<4x4xf32>, memref<?x4xf32>
+    }
+    %end = tile.load %acc[%i, %c0] : memref<?x4xf32> -> tensor<4x4xf32>
+    tile.store %end, %o[%i, %c0] : tensor<4x4xf32>, memref<?x4xf32>
+  }
+  func.return
+}
+
+// CHECK: error: keep-state: tile.dot: reads rows of %acc that may lie beyond its bound
