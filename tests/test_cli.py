@@ -74,7 +74,10 @@ REFUSED = {
         ("emit", "--br", "8000", "--bc", "8000"),
         r"tiles 8000 x 8000 need \d+ bytes .* target avx2 allows \d+: \d+ x \d+ fit",
     ),
-    "shared memory": (("emit", "--target", "cuda", "--br", "512"), r"tiles 512 x \d+ need \d+ bytes of shared memory"),
+    "shared memory": (
+        ("emit", "--target", "cuda", "--br", "512"),
+        r"tiles 512 x \d+ need \d+ bytes of shared memory",
+    ),
     "order": (("emit", "--order", "outer"), r"order is 'outer'; one of 'kv-outer', 'q-outer'"),
     "alignment": (("emit", "--causal", "middle"), r"causal is 'middle'; one of .*'bottom-right', 'top-left'"),
     "dtype": (("emit", "--dtype", "float16"), r"dtype is 'float16'; target avx2 has float32"),

@@ -297,6 +297,8 @@ def report(result: Result) -> None:
     where = count if result.threads else "with copies to the GPU and back"
     speed = result.operations / result.seconds / 1e9
     table = Table(show_header=False, box=None)
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
     table.add_row("kernel", result.variant)
     table.add_row("input", f"{shapes}, {result.arrays[0].dtype}, scale {result.scale:.6g}")
     for name, got in (("O", result.o_deviation), ("lse", result.lse_deviation)):
