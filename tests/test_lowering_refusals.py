@@ -190,6 +190,21 @@ NAN_IN_SUM = {
         ),
         "tile.row_max: the row sum of its weights reaches no state",
     ),
+    "a sum that wanders from state to state": (
+        function(
+            f"""
+            %a, %b = scf.for %j = %c0 to %n step %c4
+                iter_args(%a_old = %nothing, %b_old = %nothing) -> (tensor<4xf32>, tensor<4xf32>) {{
+              {SELECT} {MAX} {WEIGHTS}
+              scf.yield %b_old, %lt : tensor<4xf32>, tensor<4xf32>
+            }}
+            """,
+            X,
+            VIS,
+            "%n: index",
+        ),
+        "tile.row_max: the row sum of its weights reaches no state",
+    ),
     "memory that is overwritten": (
         function(
             f"""%work = memref.alloc(%n) : memref<?xf32>

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -40,11 +41,16 @@ func.func @f(%q: tensor<4x3xf32>, %k: tensor<6x3xf32>, %v: tensor<6x2xf32>, %i: 
 COEFFICIENTS = range(-2, 3)
 CONSTANTS = range(-5, 9)
 
+ORDERINGS = ("slt", "sle", "sgt", "sge")
+
 orderings = st.tuples(
-    st.sampled_from(["slt", "sle", "sgt", "sge", "eq", "ne"]),
-    *[st.sampled_from(COEFFICIENTS)] * 3,
+    st.sampled_from([*ORDERINGS, *ORDERINGS, "eq", "ne"]),
+    st.sampled_from(COEFFICIENTS),
+    st.sampled_from([-1, 1, -1, 1, *COEFFICIENTS]),
+    st.sampled_from(COEFFICIENTS),
     st.sampled_from(CONSTANTS),
 )
+"""(kind, a, b, c, d): a * row + b * col + c * N against d."""
 formulas = st.recursive(
     orderings, lambda inner: st.tuples(st.sampled_from(["andi", "ori"]), inner, inner), max_leaves=5
 )
@@ -89,6 +95,27 @@ def is_interval(f: tuple) -> bool:
     formula=formulas, i=st.integers(0, 9), j=st.integers(0, 9), n=st.integers(0, 12), seed=st.integers(0, 9)
 )
 def test_any_predicate(formula: tuple, i: int, j: int, n: int, seed: int) -> None:
+    check(formula, i, j, n, seed)
+
+
+@pytest.mark.parametrize("kind", ORDERINGS)
+@pytest.mark.parametrize("col", [-1, 0, 1])
+@pytest.mark.parametrize("row", [-1, 0, 1])
+def test_each_ordering(kind: str, row: int, col: int) -> None:
+    """Below, at and above the place where it turns: 2 queries in, 3 keys in."""
+    for constant in (-3, -2, 0, 1, 3, 5):
+        check((kind, row, col, 0, constant), 2, 3, 0, 0)
+
+
+@pytest.mark.parametrize("kind", ["andi", "ori"])
+def test_a_condition_on_the_row_beside_one_on_the_column(kind: str) -> None:
+    for first, last in ((3, 4), (0, 8), (8, 0)):
+        check((kind, ("slt", 1, 0, 0, first), ("slt", 0, 1, 0, last)), 0, 0, 0, 0)
+        check((kind, ("sgt", 0, 1, 0, first), ("slt", 1, 0, 0, last)), 0, 0, 0, 0)
+
+
+def check(formula: tuple, i: int, j: int, n: int, seed: int) -> None:
+    """Results before and after the pass are equal; the mask is gone where the predicate is an interval."""
     constants = "\n".join(f"{name(c)} = arith.constant {c} : index" for c in {*COEFFICIENTS, *CONSTANTS})
     module = parse(FUNCTION.format(constants=constants, predicate="\n".join(Text(formula).lines)))
     rng = np.random.default_rng(seed)
