@@ -114,6 +114,13 @@ def test_a_condition_on_the_row_beside_one_on_the_column(kind: str) -> None:
         check((kind, ("sgt", 0, 1, 0, first), ("slt", 1, 0, 0, last)), 0, 0, 0, 0)
 
 
+@pytest.mark.parametrize("kind", ["andi", "ori"])
+@pytest.mark.parametrize("side", ["slt", "sgt"])
+def test_two_bounds_on_one_side(kind: str, side: str) -> None:
+    for a, b in ((1, 4), (4, 1)):
+        check((kind, (side, 0, 1, 0, a), (side, 0, 1, 0, b)), 0, 0, 0, 0)
+
+
 def check(formula: tuple, i: int, j: int, n: int, seed: int) -> None:
     """Results before and after the pass are equal; the mask is gone where the predicate is an interval."""
     constants = "\n".join(f"{name(c)} = arith.constant {c} : index" for c in {*COEFFICIENTS, *CONSTANTS})
