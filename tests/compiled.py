@@ -1,0 +1,149 @@
+"""Emitted kernels that can be called: many in one compilation, natively or through SIMDe.
+
+A compiler reads the vector headers for half a second and a kernel for half a second more, so several
+kernels share a translation unit, each in a namespace of its own. Nothing is changed in an emitted file.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from flashgen.emission import source, variant
+from flashgen.errors import MissingTool
+from flashgen.problem import Problem
+from flashgen.runtime.cache import fetch, make_key
+from flashgen.runtime.compiler import BASE_FLAGS, find_compiler
+from flashgen.runtime.cpu import CpuKernel
+from flashgen.runtime.cpu_features import missing_features
+from flashgen.schedule import ORDERS, Schedule
+from flashgen.targets.cpu import Avx2, Avx512, Cpu
+from tests import simde
+from tests.strategies import Inputs
+
+TARGETS = (Avx2(), Avx512())
+CACHE = Path(__file__).parent.parent / ".pytest_cache" / "kernels"
+WARNINGS = ("-Wall", "-Wextra", "-Wshadow", "-Werror")
+TOGETHER = 4
+"""Kernels in one compilation."""
+PROCESSES = 1 if "PYTEST_XDIST_WORKER" in os.environ else 2
+"""Compilers at a time; pytest-xdist has more than one of us already."""
+
+HEADERS = "".join(
+    f"#include <{name}.h>\n" for name in ("immintrin", "math", "pthread", "stdint", "stdlib", "string")
+)
+
+
+def combinations(br: int | None = None, bc: int | None = None) -> list[Schedule]:
+    """All of order, lazy rescale and causal skip, for tiles of one size."""
+    return [
+        Schedule(order, br, bc, lazy, skip)
+        for order in ORDERS
+        for lazy in (False, True)
+        for skip in (False, True)
+    ]
+
+
+@dataclass(frozen=True)
+class Build:
+    """How kernels are compiled. emulated: through SIMDe, though the processor might have the instructions."""
+
+    target: Cpu
+    optimize: str = "-O1"
+    emulated: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.target.name}{'-emulated' if self.emulated else ''}"
+
+    @property
+    def flags(self) -> tuple[str, ...]:
+        """Of the runtime, with warnings as errors. Raises MissingTool where there is no way to run them."""
+        emulated = self.emulated or bool(missing_features(self.target))
+        isa = simde.flags(self.target) if emulated else self.target.flags
+        base = (self.optimize if flag == "-O3" else flag for flag in BASE_FLAGS)
+        return (*WARNINGS, *isa, *base)
+
+
+@cache
+def kernels(build: Build, wanted: tuple[tuple[Problem, Schedule], ...]) -> list[CpuKernel]:
+    """A kernel for each of the problems with its schedule, in order; see ``library`` for skips."""
+    parts = [wanted[n : n + TOGETHER] for n in range(0, len(wanted), TOGETHER)]
+    with own_cache(), ThreadPoolExecutor(PROCESSES) as pool:
+        libraries = list(pool.map(lambda part: compiled(together(part, build.target), build), parts))
+    return [
+        CpuKernel(variant(problem, build.target.complete(problem, schedule), build.target), problem, library)
+        for part, library in zip(parts, libraries, strict=True)
+        for problem, schedule in part
+    ]
+
+
+def together(part: Sequence[tuple[Problem, Schedule]], target: Cpu) -> str:
+    """The files of these kernels as one, each in a namespace of its own; their functions are extern "C"."""
+    text = HEADERS
+    for n, (problem, schedule) in enumerate(part):
+        name = variant(problem, target.complete(problem, schedule), target)
+        text += f'namespace kernel_{n} {{\n#line 1 "{name}.cpp"\n{source(problem, schedule, target)}}}\n'
+    return text
+
+
+def library(text: str, build: Build) -> Path:
+    """The library that a text makes, from the cache if it is there. Raises CompileFailure, for a warning too.
+
+    Skips the test where there is no compiler, or neither a processor nor an emulation for the target.
+    """
+    with own_cache():
+        return compiled(text, build)
+
+
+def compiled(text: str, build: Build) -> Path:
+    try:
+        compiler, flags = find_compiler(), build.flags
+    except MissingTool as reason:
+        pytest.skip(str(reason))
+    key = make_key(text, flags, compiler.identity)
+    return fetch(key, lambda made: compiler.compile(text, made, flags))
+
+
+@contextmanager
+def own_cache() -> Iterator[None]:
+    """Kernels of the tests stay out of the user's cache folder."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("FLASHGEN_CACHE_DIR", str(CACHE))
+        yield
+
+
+def kernel(build: Build, problem: Problem, schedule: Schedule) -> CpuKernel:
+    """One kernel."""
+    return kernels(build, ((problem, schedule),))[0]
+
+
+def all_combinations(
+    build: Build, problem: Problem, br: int | None = None, bc: int | None = None
+) -> list[CpuKernel]:
+    """A kernel for each of ``combinations``."""
+    return kernels(build, tuple((problem, schedule) for schedule in combinations(br, bc)))
+
+
+def tiles(target: Cpu, problem: Problem, schedule: Schedule) -> tuple[int, int]:
+    """Br and Bc, where the schedule leaves them open too."""
+    filled = target.complete(problem, schedule)
+    assert filled.br is not None and filled.bc is not None
+    return filled.br, filled.bc
+
+
+def call(
+    kernel: CpuKernel, x: Inputs, threads: int = 1, **outputs: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """O and lse, which hold NaN before: what a kernel leaves unwritten shows."""
+    shape = (*x.q.shape[:3], x.v.shape[3])
+    out, lse = (np.full(s, np.nan, np.float32) for s in (shape, shape[:3]))
+    given = {"out": out, "lse": lse} | outputs
+    return kernel(x.q, x.k, x.v, scale=x.scale, threads=threads, **given)

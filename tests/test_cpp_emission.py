@@ -1,0 +1,138 @@
+"""Emitted C++ compiles without a warning and equals the reference: every schedule, head dimensions, sizes."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import numpy as np
+import pytest
+
+from flashgen.problem import ALIGNMENTS, Problem
+from flashgen.reference import Bound, attention, bound
+from flashgen.runtime.cpu import CpuKernel
+from flashgen.schedule import FA1, FA2, Schedule
+from flashgen.targets.cpu import Cpu
+from tests.compiled import TARGETS, Build, all_combinations, call, kernels, tiles
+from tests.strategies import Inputs, make_inputs
+
+PRIMES = (5, 257, 401, 1021)
+HEADS = ((1, 2, 2), (2, 4, 2), (1, 4, 1), (1, 3, 1), (2, 1, 1))
+"""(B, Hq, Hkv): groups of 1, 2, 4 and 3 query heads."""
+
+HEAD_DIMS = (32, 64, 80, 128, 256)
+UNROUNDED = (1, 3, 7, 8, 24, 40, 72, 96, 100, 112, 192)
+"""F10: head dimensions that some kernels cut to a multiple of their vectors."""
+UNEQUAL = ((64, 32), (32, 80), (8, 100), (40, 1), (1, 33))
+"""D and Dv."""
+
+Case = tuple[Problem, int | None, int | None]
+
+
+def cases() -> list[Case]:
+    """Each has all combinations of the schedule. Every head dimension meets every mask and odd tiles."""
+    found: list[Case] = [(Problem(64, causal=causal), None, None) for causal in ALIGNMENTS]
+    found += [(Problem(64, causal=causal), 37, 70) for causal in ALIGNMENTS[:2]]
+    found += [(Problem(64, causal="top-left"), 5, 7)]
+    for n, head_dim in enumerate(d for d in HEAD_DIMS if d != 64):
+        found.append((Problem(head_dim, causal=ALIGNMENTS[n % 3]), None, None))
+        found.append((Problem(head_dim, causal=ALIGNMENTS[(n + 1) % 3]), *((5, 7), (37, 70))[n % 2]))
+    return found
+
+
+def lengths(br: int, bc: int) -> list[tuple[int, int]]:
+    """(Nq, Nk): around the tiles, primes, 0 and 1."""
+    around = [(br + d, bc + d) for d in (-1, 0, 1)] + [(br + 1, bc - 1), (2 * br + 1, 2 * bc + 1)]
+    small = [(0, 3), (3, 0), (0, 0), (1, 1), (1, bc + 1), (br + 1, 1), (5, 257)]
+    return [*around, *small, *([(401, 1021), (1021, 401)] if br > 100 else [(61, 127), (127, 61)])]
+
+
+@cache
+def expected(problem: Problem, n: int, nq: int, nk: int) -> tuple[Inputs, np.ndarray, np.ndarray, Bound]:
+    """Random inputs with the n-th of the head counts; O and lse, and how far off they may be."""
+    scale = float(np.float32(problem.head_dim**-0.5))
+    x = make_inputs(problem, "plain", (*HEADS[n % len(HEADS)], nq, nk), scale, seed=n)
+    return x, *attention(problem, x.q, x.k, x.v, scale), bound(problem, x.q, x.k, x.v, scale)
+
+
+def check(kernel: CpuKernel, sizes: list[tuple[int, int]]) -> None:
+    """The kernel equals the reference at these lengths, on poisoned outputs, with one and two threads."""
+    for n, (nq, nk) in enumerate(sizes):
+        x, want_o, want_lse, limit = expected(kernel.problem, n, nq, nk)
+        o, lse = call(kernel, x, threads=1 + n % 2)
+        try:
+            limit.check(o, lse, want_o, want_lse)
+        except AssertionError as wrong:
+            raise AssertionError(f"{kernel.name} with {x}: {wrong}") from None
+
+
+def case_name(case: Case) -> str:
+    problem, br, bc = case
+    return f"{problem.head_dim}-{problem.causal}-{f'{br}x{bc}' if br else 'default'}"
+
+
+@pytest.mark.parametrize("case", cases(), ids=case_name)
+@pytest.mark.parametrize("target", TARGETS, ids=lambda t: t.name)
+def test_every_combination(target: Cpu, case: Case) -> None:
+    problem, br, bc = case
+    sizes = lengths(*tiles(target, problem, Schedule(br=br, bc=bc)))
+    for kernel in all_combinations(Build(target), problem, br, bc):
+        check(kernel, sizes)
+
+
+@pytest.mark.parametrize("target", TARGETS, ids=lambda t: t.name)
+def test_any_head_dimension(target: Cpu) -> None:
+    """F10, and Dv apart from D: both are cut neither to vectors nor to panels."""
+    problems = [
+        Problem(d, dv, causal=ALIGNMENTS[n % 3])
+        for n, (d, dv) in enumerate([*((d, d) for d in UNROUNDED), *UNEQUAL])
+    ]
+    schedules = [Schedule(order, 20, 40, lazy, skip) for order, lazy, skip in FOUR]
+    wanted = tuple((problem, schedules[(n + m) % 4]) for n, problem in enumerate(problems) for m in range(2))
+    for kernel in kernels(Build(target), wanted):
+        check(kernel, [(1, 1), (0, 5), (3, 0), (20, 40), (21, 41), (41, 83), (67, 31)])
+
+
+FOUR = [
+    ("q-outer", True, True),
+    ("kv-outer", False, False),
+    ("q-outer", False, True),
+    ("kv-outer", True, False),
+]
+"""Schedules in which each value of each field occurs twice."""
+
+
+@pytest.mark.parametrize("target", TARGETS, ids=lambda t: t.name)
+def test_as_shipped(target: Cpu) -> None:
+    """With the runtime's optimisation FA-1 and FA-2 have no warnings either, and the same bits."""
+    wanted = tuple(
+        (Problem(head_dim, causal=ALIGNMENTS[n % 3]), schedule)
+        for n, head_dim in enumerate(HEAD_DIMS)
+        for schedule in (FA1, FA2)
+    )
+    for quick, shipped in zip(
+        kernels(Build(target), wanted), kernels(Build(target, "-O3"), wanted), strict=True
+    ):
+        check(shipped, [(193, 513), (401, 1021)])
+        x = expected(shipped.problem, 1, 401, 1021)[0]
+        for a, b in zip(call(quick, x), call(shipped, x), strict=True):
+            assert a.tobytes() == b.tobytes()
+
+
+@pytest.mark.parametrize("target", TARGETS, ids=lambda t: t.name)
+def test_emulated(target: Cpu) -> None:
+    """Through SIMDe, which is how a machine without the instructions runs all of this: the native bits."""
+    problem, sizes = Problem(24, 40, causal="bottom-right"), lengths(20, 40)
+    native = all_combinations(Build(target), problem, 20, 40)
+    for kernel, same in zip(
+        all_combinations(Build(target, emulated=True), problem, 20, 40), native, strict=True
+    ):
+        check(kernel, sizes)
+        x = expected(problem, 4, 41, 81)[0]
+        for a, b in zip(call(kernel, x), call(same, x), strict=True):
+            assert a.tobytes() == b.tobytes()
+
+
+def test_targets_are_all_there() -> None:
+    from flashgen.targets import TARGETS as known
+
+    assert [t.name for t in TARGETS] == [t.name for t in known.values() if isinstance(t, Cpu)]
