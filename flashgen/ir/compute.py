@@ -24,7 +24,7 @@ from xdsl.irdl import (
 )
 from xdsl.traits import Pure
 
-from flashgen.ir.types import check, element_of, f32, i1, index, shape_of, tile
+from flashgen.ir.types import check, element_of, f16, f32, i1, index, shape_of, tile
 
 
 def check_span(op: IRDLOperation, span: SSAValue | None, rows: int) -> None:
@@ -114,6 +114,7 @@ class DotOp(IRDLOperation):
         return DotOp(**(own | changes))
 
     def verify_(self) -> None:
+        check(len(shape_of(self.lhs)) == 2, "tile.dot: the left side is a matrix")
         (m, k), (rows, covered) = shape_of(self.lhs), unpacked_shape(self.rhs)
         packed = len(shape_of(self.rhs)) == 3
         check(
@@ -125,6 +126,8 @@ class DotOp(IRDLOperation):
         fits = k == k2 and len(result) == 2 and result[0] == m and least <= result[1] <= most
         shown = "x".join(map(str, result))
         check(fits, f"tile.dot: {m}x{k} by {k2}x{most} does not compose to {shown}")
+        elements = {element_of(v) for v in (self.lhs, self.rhs, self.result)}
+        check(elements <= {f16, f32}, "tile.dot: tiles of float16 or float32 wanted")
         mask = self.where is None or (shape_of(self.where) == (m, k) and element_of(self.where) == i1)
         check(mask, "tile.dot: where is an i1 tile shaped as the left side")
         check_span(self, self.over, m)
@@ -163,6 +166,8 @@ class PackOp(IRDLOperation):
         )
 
     def verify_(self) -> None:
+        check(len(shape_of(self.operand)) == 2, "tile.pack: a matrix wanted")
+        check(len(shape_of(self.result)) == 3, "tile.pack: panels wanted, panel x contraction x width")
         n, k = shape_of(self.operand) if self.transpose else reversed(shape_of(self.operand))
         panels, k2, width = shape_of(self.result)
         check(k == k2 and panels == -(-n // width), "tile.pack: the panels do not cover the tile")
