@@ -59,6 +59,13 @@ def test_the_contraction_agrees() -> None:
         module("2x5x4", 8)
 
 
+@pytest.mark.parametrize("side", ["tensor<4x6xf32>", "tensor<6x5xf32>"])
+def test_a_mask_is_no_side_of_a_product(side: str) -> None:
+    text = TEXT.format(panels="6x5", cols=5, how="")
+    with pytest.raises(ParseFailure, match="tiles of float16 or float32 wanted"):
+        parse(text.replace(side, side.replace("f32", "i1")))
+
+
 def test_constructor_and_copies() -> None:
     block = module("2x6x4", 7).regions[0].block
     (dot,) = (op for op in block.walk() if isinstance(op, DotOp))

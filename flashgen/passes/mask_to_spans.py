@@ -81,7 +81,7 @@ class MaskToSpansPass(TilePass[list[Masked]]):
             op = use.operation
             if isinstance(op, SelectOp) and use.index == 0:
                 self.follow_select(op, found)
-            elif isinstance(op, DotOp) and op.where is mask.result:
+            elif isinstance(op, DotOp):
                 found.over.append(op)
             else:
                 self.refuse(op, "uses the mask otherwise than to select or in a product's where")
@@ -102,7 +102,7 @@ class MaskToSpansPass(TilePass[list[Masked]]):
             op = use.operation
             if isinstance(op, RowMaxOp):
                 found.reductions.append(op)
-            elif isinstance(op, arith.SubfOp) and use.index == 0 and is_finite_guard(unbroadcast(op.rhs)):
+            elif isinstance(op, arith.SubfOp) and is_finite_guard(unbroadcast(op.rhs)):
                 for weights in op.result.uses:
                     self.follow_weights(weights, found)
             else:
