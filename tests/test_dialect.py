@@ -18,8 +18,9 @@ from flashgen.problem import Problem
 from tests.head import HEAD
 
 ARGS = """%x: tensor<4x6xf32>, %y: tensor<6x8xf32>, %k: tensor<8x6xf32>, %acc: tensor<4x8xf32>,
-    %r: tensor<4xf32>, %s: f32, %vis: tensor<4x6xi1>, %over: tensor<4x2xindex>, %i: index, %j: index,
-    %m: memref<?x6xf32>, %h: memref<?x6xf16>, %t: tensor<4x6xf16>, %p: tensor<2x6x4xf32>, %b: tensor<4x8xi1>"""
+    %r: tensor<4xf32>, %s: f32, %vis: tensor<4x6xi1>, %b: tensor<4x8xi1>, %over: tensor<4x2xindex>,
+    %i: index, %j: index, %m: memref<?x6xf32>, %h: memref<?x6xf16>, %t: tensor<4x6xf16>,
+    %p: tensor<2x6x4xf32>"""
 
 MASK = """%o = tile.mask %i, %j {
     ^bb0(%row: index, %col: index):
