@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from itertools import pairwise, product
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from xdsl.builder import Builder, ImplicitBuilder
 from xdsl.dialects import arith
 from xdsl.dialects.builtin import ModuleOp
@@ -15,6 +18,7 @@ from xdsl.ir import SSAValue
 from xdsl.rewriter import InsertPoint
 
 from flashgen.build import build
+from flashgen.errors import IllegalPass
 from flashgen.ir.construct import both, compare, const, sub
 from flashgen.ir.regions import MaskOp
 from flashgen.ir.types import i1
@@ -192,6 +196,22 @@ def test_names_are_cosmetic(schedule: Schedule) -> None:
     bare = nameless(start.clone())
     run(bare, lowering(schedule))
     assert str(nameless(bare)) == str(nameless(end.clone()))
+
+
+@settings(max_examples=30)
+@given(loops=st.sampled_from(ORDERS), lazy=st.booleans(), order=st.permutations(range(9)))
+def test_in_any_order_a_pass_is_right_or_refuses(loops: str, lazy: bool, order: list[int]) -> None:
+    """The canonical order is the one in which none refuses."""
+    problem = Problem(D, DV, causal="bottom-right")
+    schedule = Schedule(loops, BR, BC, lazy, True, 4)
+    module = build(problem, BR, BC)
+    run(module, derivation(schedule))
+    passes = lowering(schedule)
+    for n in order:
+        with suppress(IllegalPass):
+            run(module, [passes[n]])
+    for kind in ("plain", "nan_k", "nan_v"):
+        check(module, problem, make_inputs(problem, kind, (1, 2, 1, 9, 13), 0.7))
 
 
 def with_mask(problem: Problem, change: Callable[[SSAValue, SSAValue, SSAValue], SSAValue]) -> ModuleOp:
