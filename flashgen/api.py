@@ -142,7 +142,11 @@ def _compile(problem: Problem, schedule: Schedule, target: Target) -> Any:
     from flashgen import runtime
 
     name, source = _emit(problem, schedule, target)
-    return runtime.load(source, name, problem, target)
+    if not target.threads:
+        return runtime.load(source, name, problem, target)
+    from flashgen.emission import launch
+
+    return runtime.load(source, name, problem, target, launch(problem, schedule, target))
 
 
 def _emit(problem: Problem, schedule: Schedule, target: Target) -> tuple[str, str]:

@@ -16,12 +16,13 @@ import jinja2
 from flashgen.errors import FlashgenError, InvalidArgument
 from flashgen.passes.pipeline import lower
 from flashgen.passes.provenance import BUILD
+from flashgen.plan.barriers import with_barriers
+from flashgen.plan.launch import LaunchPlan, launch_plan
 from flashgen.plan.model import KernelPlan, Operand, Statement
 from flashgen.plan.planner import plan
 from flashgen.problem import Problem
 from flashgen.schedule import Schedule
 from flashgen.targets.base import Target
-
 
 BUILDING = threading.Lock()
 """xDSL has one implicit builder for the whole process, so only one thread may build and rewrite a module."""
@@ -42,9 +43,7 @@ def source(problem: Problem, schedule: Schedule, target: Target, with_main: bool
         raise InvalidArgument("with_main", with_main, f"target {target.name} has none; those in C++ do")
     schedule = target.complete(problem, schedule)
     language = languages(target.language)
-    with BUILDING:
-        module = lower(problem, schedule)
-    kernel = plan(module, target.layout, language.reserved)
+    kernel = kernel_plan(problem, schedule, target)
     body = Walker(language, kernel).block(kernel.body)
     return language.environment.get_template(f"{target.language}/kernel.jinja").render(
         name=variant(problem, schedule, target),
@@ -55,9 +54,25 @@ def source(problem: Problem, schedule: Schedule, target: Target, with_main: bool
         target=target,
         layers=[f"{target.language}/{layer}" for layer in target.layers],
         kernel=kernel,
+        launch=launch_plan(kernel, target.threads) if target.threads else None,
         body=body,
         with_main=with_main,
     )
+
+
+def kernel_plan(problem: Problem, schedule: Schedule, target: Target) -> KernelPlan:
+    """What is emitted for a complete schedule."""
+    with BUILDING:
+        module = lower(problem, schedule)
+    kernel = plan(module, target.layout, languages(target.language).reserved)
+    return with_barriers(kernel) if target.threads else kernel
+
+
+def launch(problem: Problem, schedule: Schedule, target: Target) -> LaunchPlan | None:
+    """How the kernel is launched, on targets that launch blocks of threads; raises what ``source`` raises."""
+    if not target.threads:
+        return None
+    return launch_plan(kernel_plan(problem, target.complete(problem, schedule), target), target.threads)
 
 
 def variant(problem: Problem, schedule: Schedule, target: Target) -> str:

@@ -20,6 +20,8 @@ class TileLayout:
 
     rows: int = 1
     cols: int = 1
+    odd: bool = False
+    """Whether rows are an odd number of elements apart: then those of a column lie in different banks."""
 
 
 LENGTH_STEPS = (12, 48, 64)
@@ -38,6 +40,10 @@ class Target(ABC):
     dtypes: ClassVar[tuple[str, ...]]
     """Storage types that its templates know."""
     layout: ClassVar[TileLayout]
+    layers: ClassVar[tuple[str, ...]]
+    """Files of the language's folder that a kernel includes, in order."""
+    threads: ClassVar[int] = 0
+    """Threads of a block that share its tiles; barriers are then part of the plan. 0: each has its own."""
 
     def complete(self, problem: Problem, schedule: Schedule) -> Schedule:
         """The schedule with its open fields filled, checked to fit.

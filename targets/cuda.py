@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
+from collections.abc import Callable
 from dataclasses import replace
 from typing import ClassVar
 
@@ -10,7 +12,7 @@ from flashgen.problem import Problem
 from flashgen.schedule import Schedule
 from flashgen.targets.base import Target, TileLayout
 
-FLOAT = 4  # bytes
+FLOAT, INDEX, ALIGNMENT = 4, 8, 64  # bytes
 
 
 class Cuda(Target):
@@ -20,32 +22,66 @@ class Cuda(Target):
     language = "cuda"
     suffix = ".cu"
     dtypes = ("float32", "float16")
-    layout = TileLayout()
-    threads: ClassVar[int] = 128
-    """Threads in a block."""
-    shared_limit: ClassVar[int] = 163 << 10
-    """Bytes of shared memory that a block may ask for on sm_80 (sm_90 has 227 KiB)."""
+    layout = TileLayout(odd=True)
+    layers = ("threads.cuh", "tiles.cuh", "dot.cuh")
+    threads = 128
     architectures: ClassVar[tuple[str, ...]] = ("sm_80", "sm_90")
+    shared_limit: ClassVar[int] = 163 << 10
+    """Bytes of shared memory that a block may have on sm_80; sm_90 has 227 KiB, sm_86 and sm_89 have 99."""
+    shared_default: ClassVar[int] = 99 << 10
+    """What tiles that the target chooses may take: they run on every GPU from sm_80 on."""
+    side: ClassVar[int] = 64
+    """Rows and columns of a tile of scores where there is room: 32 elements of it for each thread."""
 
     def fill(self, problem: Problem, schedule: Schedule) -> Schedule:
-        side = 64
-        while side > 1 and self.shared(problem, schedule.br or side, schedule.bc or side) > self.shared_limit:
-            side //= 2
-        return replace(schedule, br=schedule.br or side, bc=schedule.bc or side, panel=schedule.panel or 0)
+        """Open tile sizes are halved until the tiles fit, columns before rows."""
+        br, bc = schedule.br or self.side, schedule.bc or self.side
+        while self.shared(problem, schedule, br, bc) > self.shared_default:
+            halve_bc = schedule.bc is None and bc > 1 and (bc >= br or schedule.br is not None)
+            if not halve_bc and (schedule.br is not None or br == 1):
+                break
+            br, bc = (br, bc // 2) if halve_bc else (br // 2, bc)
+        return replace(schedule, br=br, bc=bc, panel=schedule.panel or 0)
 
     def check(self, problem: Problem, schedule: Schedule) -> None:
         if schedule.panel != 0:
             raise InvalidArgument("panel", schedule.panel, "target cuda reads K and V as loaded: panel 0")
         assert schedule.br is not None and schedule.bc is not None
-        need = self.shared(problem, schedule.br, schedule.bc)
+        need = self.shared(problem, schedule, schedule.br, schedule.bc)
         if need > self.shared_limit:
-            fit = self.fill(problem, replace(schedule, br=None, bc=None))
             raise TargetLimit(
                 f"tiles {schedule.br} x {schedule.bc} need {need} bytes of shared memory; "
-                f"target cuda allows {self.shared_limit}: {fit.br} x {fit.bc} fit"
+                f"target cuda allows {self.shared_limit}: {self._nearest(problem, schedule)}"
             )
 
-    def shared(self, problem: Problem, br: int, bc: int) -> int:
-        """Bytes of the tiles that live at once: Q, O, the scores, K, V and a few values a row."""
-        d, dv = problem.head_dim, problem.head_dim_v
-        return FLOAT * (br * (2 * d + 2 * dv + bc + 8) + bc * (d + dv))
+    def _nearest(self, problem: Problem, schedule: Schedule) -> str:
+        """What fits, as the end of a message: fewer rows, or fewer columns, or the target's own choice."""
+        br, bc = schedule.br or 1, schedule.bc or 1
+
+        def most(given: int, shared: Callable[[int], int]) -> int:
+            return bisect_right(range(1, given), self.shared_limit, key=shared)
+
+        fewer_rows = most(br, lambda n: self.shared(problem, schedule, n, bc))
+        fewer_columns = most(bc, lambda n: self.shared(problem, schedule, br, n))
+        near = [(fewer_rows, bc)] * (fewer_rows > 0) + [(br, fewer_columns)] * (fewer_columns > 0)
+        if not near:
+            own = self.fill(problem, replace(schedule, br=None, bc=None))
+            near = [(own.br or 1, own.bc or 1)]
+        if self.shared(problem, schedule, *near[0]) > self.shared_limit:
+            return (
+                f"head_dim {problem.head_dim} and head_dim_v {problem.head_dim_v} are too large for any tile"
+            )
+        return " or ".join(f"{r} x {c}" for r, c in near) + " fit"
+
+    def shared(self, problem: Problem, schedule: Schedule, br: int, bc: int) -> int:
+        """An upper bound on the bytes of the tiles that live at once, less than 64 above their sum.
+
+        Q, O, K, V, the scores, five values a row and the spans; without lazy_rescale the product of a step
+        beside O, in q-outer order also O scaled, and a sixth value a row. Values of the same size may share
+        memory, so it can be less.
+        """
+        d, dv, s = (n | 1 for n in (problem.head_dim, problem.head_dim_v, bc))
+        tiles = [br * d, br * dv, bc * d, bc * dv, br * s] + [br] * 5 + [br * 2 * INDEX // FLOAT]
+        if not schedule.lazy_rescale:
+            tiles += [br * dv] * (2 if schedule.order == "q-outer" else 1) + [br]
+        return sum(-(-FLOAT * n // ALIGNMENT) * ALIGNMENT for n in tiles)

@@ -20,6 +20,7 @@ from pathlib import Path
 import pytest
 
 from flashgen.errors import CompileFailure
+from flashgen.runtime.cuda import OPTIONS
 from flashgen.targets.cuda import Cuda
 
 MISSING = "neither NVRTC (pip install 'flashgen[nvrtc]') nor nvcc is here"
@@ -90,7 +91,7 @@ def nvrtc() -> Compile | None:
     def compile(source: str, architecture: str) -> str:
         options = [
             f"--gpu-architecture={architecture}",
-            "--std=c++17",
+            *OPTIONS,
             "--ptxas-options=-v",
             f"-I{header.parent}",
         ]
@@ -122,7 +123,7 @@ def nvcc() -> Compile | None:
         with tempfile.TemporaryDirectory() as folder:
             text = Path(folder, "kernel.cu")
             text.write_text(source, encoding="utf-8")
-            command = [path, "-std=c++17", f"-arch={architecture}", "-cubin", "-Xptxas=-v"]
+            command = [path, *OPTIONS, f"-arch={architecture}", "-cubin", "-Xptxas=-v"]
             command += [
                 "--Werror=all-warnings",
                 "-Xcompiler=-Wall,-Wextra",

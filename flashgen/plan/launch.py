@@ -8,6 +8,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import prod
+from typing import Any
+
+from flashgen.plan.model import KernelPlan, Operand, Statement
+
+NAMES = ("B", "Hq", "Hkv", "group", "Nq", "Nk")
 
 
 @dataclass(frozen=True)
@@ -40,6 +45,9 @@ class Trips:
     extent: str
     step: int = 1
 
+    def __str__(self) -> str:
+        return self.extent if self.step == 1 else f"ceil({self.extent} / {self.step})"
+
     def count(self, sizes: Sizes) -> int:
         return -(-sizes[self.extent] // self.step)
 
@@ -70,3 +78,31 @@ class LaunchPlan:
             prod(extent if isinstance(extent, int) else sizes[extent] for extent in shape)
             for shape in self.workspace
         )
+
+
+def launch_plan(kernel: KernelPlan, threads: int) -> LaunchPlan:
+    """How the kernel is launched with that many threads a block.
+
+    Raises ValueError where a loop or an array has an extent that is not one of NAMES.
+    """
+    (parallel,) = (s for s in kernel.body if s.op == "scf_parallel")
+    trips = zip(parallel.attrs["extents"], parallel.attrs["steps"], strict=True)
+    return LaunchPlan(
+        tuple(Trips(size_name(extent), int(step.value)) for extent, step in trips),
+        threads,
+        kernel.scratch_bytes,
+        tuple(workspace_shape(s) for s in parallel.body if s.op == "memref_alloc"),
+    )
+
+
+def workspace_shape(alloc: Statement) -> tuple[int | str, ...]:
+    """The extents of an array in the workspace."""
+    extents: list[Any] = alloc.attrs["extents"]
+    return tuple(int(n.value) if n.kind == "constant" else size_name(n) for n in extents)
+
+
+def size_name(extent: Operand) -> str:
+    """The name of the size that an extent is."""
+    if extent.name not in NAMES:
+        raise ValueError(f"{extent.name} is not a size of a call: {', '.join(NAMES)} are")
+    return extent.name

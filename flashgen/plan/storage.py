@@ -72,7 +72,10 @@ class Storage:
 
     def stride(self, v: SSAValue) -> int:
         """Elements from one row of a tile to the next."""
-        return round_up(shape_of(v)[1], self._layout.cols) if kind_of(v) == "tile" else 0
+        if kind_of(v) != "tile":
+            return 0
+        columns = round_up(shape_of(v)[1], self._layout.cols)
+        return columns | 1 if self._layout.odd else columns
 
     def size(self, v: SSAValue) -> int:
         """Elements that v's buffer needs, padding included."""

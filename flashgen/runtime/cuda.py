@@ -15,7 +15,9 @@ from flashgen.runtime.tensors import Form, expect_scale, lay_out
 TENSOR = np.dtype([("data", np.uint64), ("size", np.int64, (4,)), ("stride", np.int64, (4,))], align=True)
 """flashgen_tensor of the C interface, as NumPy sees it: CuPy passes a 0-dimensional array by value."""
 
-OPTIONS = ("-std=c++17",)
+OPTIONS = ("-std=c++17", "-fmad=false")
+"""What an emitted file is compiled with. The compiler fuses nothing of its own accord: what it fuses differs
+between kernels, and the same arithmetic is to give the same bits in all of them."""
 DEFAULT_SHARED = 48 << 10  # bytes of dynamic shared memory that a kernel has without asking for more
 GRID_LIMIT = 2**31 - 1
 CAPABILITY = 80
