@@ -21,6 +21,7 @@ from xdsl.dialects import arith, math, scf
 from xdsl.dialects.builtin import FloatAttr
 from xdsl.ir import Operation, SSAValue
 
+from flashgen.analysis.linear import accesses
 from flashgen.analysis.state import cells, initial_store, updating_loop
 from flashgen.ir.compute import BroadcastOp, DotOp, ReplaceOp, RowMaxOp, RowSumOp, SelectOp
 from flashgen.ir.memory import StoreOp
@@ -62,6 +63,12 @@ class State:
     new: SSAValue
     start: SSAValue | None
 
+    @property
+    def rises(self) -> bool:
+        """Whether it is max(old, ...), and so never falls."""
+        top = self.new.owner
+        return isinstance(top, arith.MaximumfOp) and self.old in top.operands
+
 
 def states(loop: scf.ForOp) -> list[State]:
     """All state of a loop: carried values, and tiles in memory that its body updates in place."""
@@ -89,9 +96,9 @@ def constant(v: SSAValue | None) -> float | None:
 def disturbed(loop: scf.ForOp, mask: MaskOp) -> tuple[Operation, str] | None:
     """What changes in a step that shows nothing: the operation, and what is wrong with it; else None."""
     own = states(loop)
-    updated = {state.new for state in own}
-    for op in loop.body.block.ops:
-        if isinstance(op, StoreOp) and op.value not in updated:
+    updates = [cell.store for cell in cells(loop.body.block)]
+    for op in accesses(loop):
+        if isinstance(op, StoreOp) and op not in updates:
             return op, "is stored even where a tile shows nothing"
     order = list(loop.body.block.ops)
     own.sort(key=lambda s: order.index(o) if (o := owner(s.new)) in order else 0)  # name the first cause
@@ -116,8 +123,7 @@ def kept(
             start = constant(state.start)
             assert start is not None
             values[state.old] = Fill(start)
-            rises = isinstance(top := owner(state.new), arith.MaximumfOp) and state.old in top.operands
-            if start == NEG_INF and not rises:
+            if start == NEG_INF and not state.rises:
                 return owner(state.new), "is not max(m, ...), so it may fall back to -inf"
     step = Step(own, mask, hidden=False)
     step.run(loop, values)
@@ -183,6 +189,15 @@ class Step:
 
     def starts_at(self, v: SSAValue) -> float | None:
         return next((constant(s.start) for s in self.states if s.old is v), None)
+
+    def stays_finite(self, m: Value) -> bool:
+        """Whether m starts above -inf and never falls."""
+        if not isinstance(m, Old):
+            return False
+        start = self.starts_at(m.which)
+        return (
+            start is not None and start > NEG_INF and any(s.old is m.which and s.rises for s in self.states)
+        )
 
     def implies_zero(self, cause: Value, x: Value) -> bool:
         """Whether the invariant says: cause at its first value (m = -inf, l = 0) implies x = 0."""
@@ -256,8 +271,7 @@ def multiply(step: Step, op: Operation, a: Value, b: Value) -> Value | None:
     for x, factor in ((a, b), (b, a)):
         if isinstance(factor, Term) and factor.name == "seen":
             (m,) = factor.args
-            starts = step.starts_at(m.which) if isinstance(m, Old) else None
-            if (starts is not None and starts > NEG_INF) or step.implies_zero(m, x):
+            if step.stays_finite(m) or step.implies_zero(m, x):
                 return x
     known = numeric(lambda x, y: x * y)(step, op, a, b)
     return known or Term("product", (a, b))
