@@ -69,9 +69,10 @@ INLINE vec scale_by_power(vec x, vec t) {
 INLINE vec maximum(vec a, vec b) { return choose(is_nan(a), a, drop_nan_max(a, b)); }  // a NaN wins
 INLINE vec replace(vec x, float from, float to) { return choose(equal(x, all(from)), all(to), x); }
 
-// 2^x to 1 ulp for x <= 0: exactly 1 at 0, exactly 0 below -126.5, NaN stays (x is the maximum's second
-// operand). x = n + r with |r| <= 1/2 by adding 1.5 * 2^23 + 127, whose sum holds n + 127 in its low bits;
-// 2^r by a polynomial that is 1 at 0. Multiplying by the power keeps a NaN a NaN, whatever its payload.
+// 2^x to 1 ulp for x <= 0: exact at integers (so 1 at 0), 0 from -126.5 down, NaN stays (x is the maximum's
+// second operand). x = n + r with |r| <= 1/2 by adding 1.5 * 2^23 + 127, whose sum holds n + 127 in its low
+// bits; 2^r by a polynomial that is 1 at 0. Multiplying by the power keeps a NaN a NaN, whatever its payload.
+// Monotone but for neighbours in (-1/2, 0), which may differ by an ulp in the wrong direction.
 INLINE vec exp2(vec x) {
   const vec magic = all(12583039.0f);
   x = drop_nan_max(all(-127.0f), x);
@@ -200,12 +201,16 @@ template <isize R, int N> INLINE void write(Rows<R> t, const Array<N> &a, const 
   const isize rows = smaller(R, a.size[N - 1] - index[N - 1]);
   for (isize r = 0; r < rows; ++r) a.at(index)[r * a.stride[N - 1]] = t[r];
 }
-template <isize R, isize C, int N> INLINE void fill(float x, const Array<N> &a, const isize (&index)[N]) {
+
+// The extents of a tile that has no memory of its own: x in all of its elements.
+template <isize... extents> struct Shape {};
+template <isize R, isize C, int N>
+INLINE void fill(Shape<R, C>, float x, const Array<N> &a, const isize (&index)[N]) {
   const isize rows = smaller(R, a.size[N - 2] - index[N - 2]);
   for (isize r = 0; r < rows; ++r)
     for (isize c = 0; c < C; ++c) a.at(index)[r * a.stride[N - 2] + c * a.stride[N - 1]] = x;
 }
-template <isize R, int N> INLINE void fill(float x, const Array<N> &a, const isize (&index)[N]) {
+template <isize R, int N> INLINE void fill(Shape<R>, float x, const Array<N> &a, const isize (&index)[N]) {
   const isize rows = smaller(R, a.size[N - 1] - index[N - 1]);
   for (isize r = 0; r < rows; ++r) a.at(index)[r * a.stride[N - 1]] = x;
 }

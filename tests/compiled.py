@@ -52,6 +52,12 @@ def combinations(br: int | None = None, bc: int | None = None) -> list[Schedule]
     ]
 
 
+def pairwise(br: int | None = None, bc: int | None = None) -> list[Schedule]:
+    """Half of ``combinations``, in which every two of the choices still meet in all four ways."""
+    every = combinations(br, bc)
+    return [every[n] for n in (0b000, 0b011, 0b101, 0b110)]
+
+
 @dataclass(frozen=True)
 class Build:
     """How kernels are compiled. emulated: through SIMDe, though the processor might have the instructions."""

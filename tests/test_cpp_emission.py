@@ -12,7 +12,7 @@ from flashgen.reference import Bound, attention, bound
 from flashgen.runtime.cpu import CpuKernel
 from flashgen.schedule import FA1, FA2, Schedule
 from flashgen.targets.cpu import Cpu
-from tests.compiled import TARGETS, Build, all_combinations, call, kernels, tiles
+from tests.compiled import TARGETS, Build, all_combinations, call, kernels, pairwise, tiles
 from tests.strategies import Inputs, make_inputs
 
 PRIMES = (5, 257, 401, 1021)
@@ -86,19 +86,10 @@ def test_any_head_dimension(target: Cpu) -> None:
         Problem(d, dv, causal=ALIGNMENTS[n % 3])
         for n, (d, dv) in enumerate([*((d, d) for d in UNROUNDED), *UNEQUAL])
     ]
-    schedules = [Schedule(order, 20, 40, lazy, skip) for order, lazy, skip in FOUR]
+    schedules = pairwise(20, 40)
     wanted = tuple((problem, schedules[(n + m) % 4]) for n, problem in enumerate(problems) for m in range(2))
     for kernel in kernels(Build(target), wanted):
         check(kernel, [(1, 1), (0, 5), (3, 0), (20, 40), (21, 41), (41, 83), (67, 31)])
-
-
-FOUR = [
-    ("q-outer", True, True),
-    ("kv-outer", False, False),
-    ("q-outer", False, True),
-    ("kv-outer", True, False),
-]
-"""Schedules in which each value of each field occurs twice."""
 
 
 @pytest.mark.parametrize("target", TARGETS, ids=lambda t: t.name)

@@ -105,12 +105,16 @@ template <isize R, int N> INLINE void write(Rows<R> t, const Array<N> &a, const 
   const isize rows = smaller(R, a.size[N - 1] - index[N - 1]);
   for (isize r = 0; r < rows; ++r) a.at(index)[r * a.stride[N - 1]] = t[r];
 }
-template <isize R, isize C, int N> INLINE void fill(float x, const Array<N> &a, const isize (&index)[N]) {
+
+// The extents of a tile that has no memory of its own: x in all of its elements.
+template <isize... extents> struct Shape {};
+template <isize R, isize C, int N>
+INLINE void fill(Shape<R, C>, float x, const Array<N> &a, const isize (&index)[N]) {
   const isize rows = smaller(R, a.size[N - 2] - index[N - 2]);
   for (isize r = 0; r < rows; ++r)
     for (isize c = 0; c < C; ++c) a.at(index)[r * a.stride[N - 2] + c * a.stride[N - 1]] = x;
 }
-template <isize R, int N> INLINE void fill(float x, const Array<N> &a, const isize (&index)[N]) {
+template <isize R, int N> INLINE void fill(Shape<R>, float x, const Array<N> &a, const isize (&index)[N]) {
   const isize rows = smaller(R, a.size[N - 1] - index[N - 1]);
   for (isize r = 0; r < rows; ++r) a.at(index)[r * a.stride[N - 1]] = x;
 }
