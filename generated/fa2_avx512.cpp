@@ -5,6 +5,10 @@
 // Problem: Problem(head_dim=64, head_dim_v=64, dtype='float32', causal=None)
 // Schedule: Schedule(order='q-outer', br=182, bc=512, lazy_rescale=True, causal_skip=True, panel=32)
 // A remark `by X` names the pass that made what follows; `as stated` is FlashAttention-1's own.
+//
+// Compile with g++ or clang++ -std=c++17 -O3 -march=x86-64-v4 -mprefer-vector-width=512 -ffp-contract=off -pthread. What is to
+// be fused is written so; without -ffp-contract=off compilers fuse more, and not the same in all kernels: results
+// then differ in bits.
 #include <immintrin.h>
 #include <math.h>
 #include <pthread.h>

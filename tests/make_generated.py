@@ -2,6 +2,7 @@
 
     generated/fa1_avx2.cpp, fa2_causal_cuda.cu, ...    kernels for D = 64 with each target's own tiles
     generated/derivation/00-build.mlir, ...            the module after each pass: D = 8, tiles of 4 x 4
+    generated/derivation.svg                           what `flashgen derive --causal` draws
 
 `make generated` runs this; tests/test_generated.py holds the folder to it.
 """
@@ -13,6 +14,7 @@ from pathlib import Path
 
 from flashgen import FA1, FA2, Problem
 from flashgen.build import build
+from flashgen.cli.derive import draw
 from flashgen.emission import source
 from flashgen.passes.pipeline import derivation, run
 from flashgen.targets import TARGETS
@@ -23,7 +25,7 @@ MASKS = {"": None, "_causal": "bottom-right"}
 
 
 def main() -> None:
-    wanted = {**kernels(), **modules()}
+    wanted = everything()
     for path in present() - wanted.keys():
         (FOLDER / path).unlink()
     for path, text in wanted.items():
@@ -32,6 +34,11 @@ def main() -> None:
         if not file.exists() or file.read_text() != text:
             file.write_text(text)
             print(f"generated/{path}")
+
+
+def everything() -> dict[str, str]:
+    """All texts by file name."""
+    return {**kernels(), **modules(), **pictures()}
 
 
 def present() -> set[str]:
@@ -56,6 +63,11 @@ def modules() -> dict[str, str]:
     schedule = replace(FA2, br=4, bc=4, panel=0)
     run(module, derivation(schedule), lambda name, stage: stages.append((name, str(stage))))
     return {f"derivation/{n:02}-{name}.mlir": f"{text}\n" for n, (name, text) in enumerate(stages)}
+
+
+def pictures() -> dict[str, str]:
+    """SVGs by file name."""
+    return {"derivation.svg": draw("bottom-right", "q-outer", lazy_rescale=True, causal_skip=True)}
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ HINT = "run `make generated` and read the difference"
 
 
 def test_folder_holds_a_fresh_emit() -> None:
-    wanted = {**make_generated.kernels(), **make_generated.modules()}
+    wanted = make_generated.everything()
     assert make_generated.present() == wanted.keys(), HINT
     for path, text in wanted.items():
         assert (make_generated.FOLDER / path).read_text() == text, f"generated/{path}: {HINT}"
@@ -34,6 +34,7 @@ def test_main_mends_the_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
     monkeypatch.setattr(make_generated, "FOLDER", tmp_path)
     monkeypatch.setattr(make_generated, "kernels", lambda: {"a.cpp": "new", "b.cpp": "same"})
     monkeypatch.setattr(make_generated, "modules", lambda: {"derivation/00-build.mlir": "module"})
+    monkeypatch.setattr(make_generated, "pictures", dict)
     for name, text in (("a.cpp", "old"), ("b.cpp", "same"), ("stale.cpp", "")):
         (tmp_path / name).write_text(text)
     untouched = (tmp_path / "b.cpp").stat().st_mtime_ns

@@ -35,15 +35,20 @@ def derive(
     """
     if output is not None:
         check_output("output", output, (".svg",))
-    stages = outlines(causal, order, lazy_rescale, causal_skip)
-    if output is None:
-        texts = ("\n".join([f"// {title}", *map(str, lines)]) for title, lines in stages)
-        typer.echo("\n\n".join(texts))
+        write_text("output", output, draw(causal, order, lazy_rescale, causal_skip))
         return
+    stages = outlines(causal, order, lazy_rescale, causal_skip)
+    texts = ("\n".join([f"// {title}", *map(str, lines)]) for title, lines in stages)
+    typer.echo("\n\n".join(texts))
+
+
+def draw(causal: str | None, order: str, lazy_rescale: bool, causal_skip: bool) -> str:
+    """The derivation as an SVG."""
     from flashgen.picture import derivation
 
     mask = f"causal {causal}" if causal else "no mask"
-    write_text("output", output, derivation(f"FlashAttention-1, pass by pass ({order}, {mask})", stages))
+    heading = f"FlashAttention-1, pass by pass ({order}, {mask})"
+    return derivation(heading, outlines(causal, order, lazy_rescale, causal_skip))
 
 
 def outlines(causal: str | None, order: str, lazy_rescale: bool, causal_skip: bool) -> list:

@@ -1,0 +1,32 @@
+"""What the README shows is what flashgen does."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from flashgen.cli.derive import outlines
+from flashgen.passes.pipeline import REGISTRY
+
+README = (Path(__file__).parent.parent / "README.md").read_text()
+
+
+def test_outlines() -> None:
+    stages = {
+        name: "\n".join(map(str, lines)) for name, lines in outlines("bottom-right", "q-outer", True, True)
+    }
+    blocks = re.findall(r"```\n(for .*?)\n```", README, re.DOTALL)
+    assert blocks == [stages["build"], stages["keep-state"]]
+
+
+def test_passes() -> None:
+    """The table of passes names passes, in their order."""
+    named = re.findall(r"^\| `([a-z0-9-]+)` \| .* \| .* \|$", README, re.MULTILINE)
+    rows = [name for name in named if name in REGISTRY]
+    assert rows == ["lazy-rescale", "sink-loads", "interchange", "fuse-loops", "keep-state", "causal-skip"]
+
+
+def test_links() -> None:
+    """Every file that it links to is there."""
+    for target in re.findall(r"\]\((?!http)([^)#]+)\)", README):
+        assert (Path(__file__).parent.parent / target).exists(), target
