@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from numpy.lib.stride_tricks import as_strided
 
 from flashgen import emission
 from flashgen.plan.launch import LaunchPlan, Sizes
@@ -41,11 +42,11 @@ class Emitted:
         return emission.variant(self.problem, self.schedule, TARGET)
 
     def call(
-        self, x: Inputs, source: str | None = None, seed: int = 0
+        self, x: Inputs, source: str | None = None, number: int = 0, seed: int = 0
     ) -> tuple[np.ndarray, np.ndarray, Report]:
         """O and lse, which hold NaN before, as the workspace does, and what was seen. No launch of no block.
 
-        source: what runs instead of the kernel's own text.
+        source: what runs instead of the kernel's own text; there, lse_tensor.stride[3] is ``number``.
         """
         (batch, hq, nq, _), (hkv, nk), dv = x.q.shape, x.k.shape[1:3], x.v.shape[3]
         sizes = Sizes(batch, hq, hkv, nq, nk)
@@ -53,12 +54,13 @@ class Emitted:
             np.full((batch, hq, nq, *rest), np.nan, dtype)
             for rest, dtype in (((dv,), self.problem.dtype), ((), np.float32))
         )
+        numbered = as_strided(lse, (*lse.shape, 1), (*lse.strides, 4 * number)) if number else lse
         workspace = np.full(self.launch.workspace_elements(sizes), np.nan, np.float32)
         blocks, text = self.launch.blocks(sizes), source or self.source
         if not blocks:
             return o, lse, Report(0, 0, 0, 0, "")
         kernel = self._compiled.setdefault(text, CudaOnCpu(text, self.name))
-        arguments = (x.q, x.k, x.v, o, lse, x.scale, workspace if workspace.size else None)
+        arguments = (x.q, x.k, x.v, o, numbered, x.scale, workspace if workspace.size else None)
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("FLASHGEN_CACHE_DIR", str(CACHE))
             report = kernel.launch(

@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import re
+import sys
+from dataclasses import replace
+from itertools import count
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+import flashgen
 from flashgen.problem import ALIGNMENTS, Problem
+from flashgen.reference import attention, bound
 from flashgen.schedule import FA1, FA2, Schedule
 from tests import cuda_compile
-from tests.cuda_emitted import COMBINATIONS, Emitted, emitted, strided
-from tests.strategies import Inputs, make_inputs
+from tests.cuda_emitted import CACHE, COMBINATIONS, Emitted, emitted, strided
+from tests.cuda_on_cpu.cupy_double import Double
+from tests.strategies import Inputs, inputs, make_inputs, problems, schedules
 
 HEAD_DIMS = (32, 64, 80, 128, 256)
 DTYPES = ("float32", "float16")
@@ -105,6 +113,16 @@ def test_any_tiles(br: int, bc: int):
         tested.check(make_inputs(problem, "plain", (1, 2, 1, br + 2, 2 * bc + 1), 0.5))
 
 
+@given(st.data())
+@settings(max_examples=16)
+def test_any_problem_with_any_schedule(data: st.DataObject):
+    """Small extents, many of them equal, so that values of all kinds follow each other in one buffer."""
+    problem, schedule = data.draw(problems()), replace(data.draw(schedules()), panel=0)
+    tested = emitted(problem, schedule)
+    for _ in range(3):
+        tested.check(data.draw(inputs(problem, schedule.br or 0, schedule.bc or 0)))
+
+
 @pytest.mark.parametrize(
     "lay",
     [
@@ -162,30 +180,37 @@ def test_float16_rounds_to_the_nearest_even():
     np.testing.assert_array_equal(o.view(np.uint16).ravel(), even)
 
 
-BARRIER = re.compile(r"^ *__sync(threads|warp)\(\);\n", re.MULTILINE)
-NEEDED = [
-    (Problem(20, 9, causal="bottom-right"), ("q-outer", True, True), 11, 0),
-    (Problem(20, 9, causal="bottom-right"), ("kv-outer", False, True), 20, 3),
-    (Problem(20, 9), ("q-outer", False, False), 6, 1),
-]
-"""Problem, combination; how many barriers and fences within sweeps."""
+BARRIER = re.compile(r"__sync(threads|warp)\(\);")
 
 
-@pytest.mark.parametrize(("problem", "combination", "barriers", "fences"), NEEDED, ids=str)
-def test_each_barrier_is_needed(problem: Problem, combination: Combination, barriers: int, fences: int):
-    """The race detector sees it when one of them is missing."""
-    tested = kernel(problem, combination)
-    found = list(BARRIER.finditer(tested.source))
-    assert len(found) == barriers + fences
-    inputs = [
-        make_inputs(problem, "plain", (1, 1, 1, *n), 0.3) for n in ((37, 61), (13, 37), (61, 7), (9, 0))
-    ]
-    unseen = []
-    for barrier in found:
-        without = tested.source[: barrier.start()] + "\n" + tested.source[barrier.end() :]
-        if not any(tested.call(x, without)[2].races for x in inputs):
-            unseen.append(tested.source.count("\n", 0, barrier.start()) + 1)
-    assert not unseen, f"nobody misses the barriers in lines {unseen}"
+@each_combination
+def test_each_barrier_is_needed(combination: Combination):
+    """The race detector sees it when one of them is missing: the one that lse's fourth stride numbers."""
+    problem = Problem(20, 9, causal="bottom-right")
+    tested, numbers = kernel(problem, combination), count(1)
+    source = BARRIER.sub(lambda m: f"if (lse_tensor.stride[3] != {next(numbers)}) {m[0]}", tested.source)
+    barriers = next(numbers) - 1
+    assert barriers >= 6
+    lengths = (37, 61), (13, 37), (61, 7), (9, 0)
+    tried = [make_inputs(problem, "plain", (1, 1, 1, *n), 0.3) for n in lengths]
+    assert all(tested.call(x, source, barriers + 1)[2].clean for x in tried)
+    unseen = [n for n in range(1, barriers + 1) if not any(tested.call(x, source, n)[2].races for x in tried)]
+    assert not unseen, f"nobody misses the barriers {unseen} of {tested.name}"
+
+
+@pytest.mark.parametrize("schedule", [FA1, FA2], ids=["fa1", "fa2"])
+def test_compiled_and_called_from_python(schedule: Schedule, monkeypatch: pytest.MonkeyPatch):
+    """The launcher has the kernel's own launch plan; a stand-in for CuPy runs it."""
+    cupy = Double()
+    monkeypatch.setitem(sys.modules, "cupy", cupy)
+    monkeypatch.setenv("FLASHGEN_CACHE_DIR", str(CACHE))
+    problem = Problem(20, 9, causal="bottom-right")
+    tested = flashgen.compile(problem, replace(schedule, br=BR, bc=BC), "cuda")
+    x = make_inputs(problem, "plain", (2, 4, 2, 17, 29), 0.3)
+    o, lse = tested(x.q, x.k, x.v, scale=x.scale)
+    assert [report.message for report in cupy.reports] == [""]
+    want = attention(problem, x.q, x.k, x.v, x.scale)
+    bound(problem, x.q, x.k, x.v, x.scale).check(o, lse, *want)
 
 
 def test_the_header_says_how_to_launch_it():
