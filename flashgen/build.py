@@ -64,7 +64,8 @@ def build(problem: Problem, br: int, bc: int) -> ModuleOp:
 
     One function `@attention(q, k, v, o, lse, scale)`: q (B, Hq, Nq, D), k (B, Hkv, Nk, D),
     v (B, Hkv, Nk, Dv), o (B, Hq, Nq, Dv) in the storage type, lse (B, Hq, Nq) and scale float32. All
-    extents but D and Dv, and all strides, are run-time values.
+    extents but D and Dv, and all strides, are run-time values; extents of one name here are equal, and named
+    so on the function's arguments (analysis.extents).
     """
     storage, d, dv = STORAGE[problem.dtype], problem.head_dim, problem.head_dim_v
     params: dict[str, Attribute] = {

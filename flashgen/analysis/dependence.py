@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import permutations
 
 from xdsl.dialects import arith, memref, scf
 from xdsl.ir import BlockArgument, Operation, SSAValue
@@ -62,15 +63,12 @@ def slice_of(dimension: int, form: Linear, extent: int, loop: scf.ForOp, scope: 
 
 def block_of(dimension: int, form: Linear, extent: int, loop: scf.ForOp, scope: scf.ForOp) -> Slice | None:
     """The slice of `iv * group + r + rest` with r in [0, group)."""
-    for product in form.terms:
+    for product, r in permutations(form.terms, 2):
         group = other_factor(product, induction(loop))
-        if group is None or form.terms[product] != 1 or extent != 1:
-            continue
-        for r in form.terms:
-            if form.terms[r] == 1 and runs_over(r, group):
-                rest = form.plus(Linear({product: 1, r: 1}), -1)
-                if invariant(rest, scope) and invariant(linear(group), scope):
-                    return Slice(dimension, linear(group), rest)
+        if group is not None and extent == 1 and runs_over(r, group):
+            rest = form.plus(Linear({product: 1, r: 1}), -1)
+            if invariant(rest, scope) and invariant(linear(group), scope):
+                return Slice(dimension, linear(group), rest)
     return None
 
 
