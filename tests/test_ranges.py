@@ -19,18 +19,19 @@ from flashgen.ir.regions import MaskOp
 
 @dataclass(frozen=True)
 class Atom:
-    """row * a + col * b + n * c + k, at most 0 where it holds."""
+    """row * a + col * b + n * c + k, at most 0 where it holds; n is one of the function's three lengths."""
 
     a: int
     b: int
     c: int
     k: int
+    n: str = "n"
 
-    def holds(self, row, col, n):
-        return self.a * row + self.b * col + self.c * n + self.k <= 0
+    def holds(self, row, col, lengths):
+        return self.a * row + self.b * col + self.c * lengths[self.n] + self.k <= 0
 
     def text(self, name: str) -> str:
-        terms = [("row", self.a), ("col", self.b), ("n", self.c)]
+        terms = [("row", self.a), ("col", self.b), (self.n, self.c)]
         lines = [f"%{name}_k = arith.constant {-self.k} : index", f"%{name}_z = arith.constant 0 : index"]
         total = f"%{name}_z"
         for symbol, factor in terms:
@@ -51,8 +52,8 @@ class Joined:
     left: Atom | Joined
     right: Atom | Joined
 
-    def holds(self, row, col, n):
-        left, right = self.left.holds(row, col, n), self.right.holds(row, col, n)
+    def holds(self, row, col, lengths):
+        left, right = self.left.holds(row, col, lengths), self.right.holds(row, col, lengths)
         return left & right if self.both else left | right
 
     def text(self, name: str) -> str:
@@ -62,7 +63,8 @@ class Joined:
 
 
 small = st.integers(-3, 3)
-atoms = st.builds(Atom, small, small, st.integers(-1, 1), st.integers(-12, 12))
+lengths = st.sampled_from(("n", "nq", "nk"))
+atoms = st.builds(Atom, small, small, st.integers(-1, 1), st.integers(-12, 12), lengths)
 predicates = st.recursive(atoms, lambda inner: st.builds(Joined, st.booleans(), inner, inner), max_leaves=4)
 
 
@@ -125,7 +127,8 @@ def check(predicate: Atom | Joined, s: Space, n: int, inner: str, exact: bool = 
     mask, loop = module(predicate, s, inner)
     function = outer_of(loop).parent
     assert function is not None
-    symbols = dict(zip(function.args, (n, s.nq, s.nk), strict=True))
+    sizes = {"n": n, "nq": s.nq, "nk": s.nk}
+    symbols = dict(zip(function.args, sizes.values(), strict=True))
     rows, cols = range(s.row_start, s.nq, s.br), range(s.col_start, s.nk, s.bc)
     for position in rows if inner == "j" else cols:
         symbols[induction(outer_of(loop))] = position
@@ -138,7 +141,7 @@ def check(predicate: Atom | Joined, s: Space, n: int, inner: str, exact: bool = 
         for p in every:
             i, j = (position, p) if inner == "j" else (p, position)
             row, col = np.arange(i, i + s.br), np.arange(j, j + s.bc)
-            shown = predicate.holds(row[:, None], col[None, :], n)
+            shown = predicate.holds(row[:, None], col[None, :], sizes)
             assert np.array_equal(visible(mask, row, col, symbols), shown)
             assert p in masked or not shown.any(), "a visible element is not visited"
             assert masked.get(p, True) or shown.all(), "an invisible element is not masked"
@@ -153,9 +156,19 @@ def test_visited_contains_visible(predicate, space, n, inner):
     check(predicate, space, n, inner)
 
 
-def causal(offset: int, nq: int, nk: int) -> Joined:
+def causal(offset: int) -> Joined:
     """col < nk and row < nq and col <= row + offset."""
-    return Joined(True, Joined(True, Atom(0, 1, 0, 1 - nk), Atom(1, 0, 0, 1 - nq)), Atom(-1, 1, 0, -offset))
+    inside = Joined(True, Atom(0, 1, -1, 1, "nk"), Atom(1, 0, -1, 1, "nq"))
+    return Joined(True, inside, Atom(-1, 1, 0, -offset))
+
+
+def test_a_length_within_a_tile_of_the_loops_end():
+    """col + k < nk: what follows from the loop's range alone, one position before that, and one behind."""
+    for k in range(-6, 7):
+        for tile in (1, 3, 4):
+            for inner in "ij":
+                check(Atom(0, 1, -1, k, "nk"), Space(tile, tile, 0, 0, 9, 9), 0, inner, exact=True)
+                check(Atom(1, 0, -1, k, "nq"), Space(tile, tile, 0, 0, 9, 9), 0, inner, exact=True)
 
 
 @settings(max_examples=150)
@@ -173,7 +186,7 @@ def test_causal_masks_lose_nothing(br, bc, nq, nk, inner, bottom_right):
     For whole row tiles: of a cut one, a row beyond nq may be all that would see a tile.
     """
     offset = nk - nq if bottom_right else 0
-    check(causal(offset, nq, nk), Space(br, bc, 0, 0, nq, nk), 0, inner, exact=nq % br == 0)
+    check(causal(offset), Space(br, bc, 0, 0, nq, nk), 0, inner, exact=nq % br == 0)
 
 
 @settings(max_examples=150)
