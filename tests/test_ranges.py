@@ -12,7 +12,17 @@ from xdsl.dialects import scf
 
 from flashgen.analysis.keys import visible, visited
 from flashgen.analysis.linear import Linear, induction
-from flashgen.analysis.ranges import Choice, Most, Range, Rounded, classify, evaluate, largest, smallest
+from flashgen.analysis.ranges import (
+    Choice,
+    Most,
+    Range,
+    Rounded,
+    at_most,
+    classify,
+    evaluate,
+    largest,
+    smallest,
+)
 from flashgen.ir.dialect import parse
 from flashgen.ir.regions import MaskOp
 
@@ -279,6 +289,23 @@ N = Linear({}, 7)
 )
 def test_edges_mean_what_they_say(edge, value):
     assert evaluate(edge, {}) == value
+
+
+@pytest.mark.parametrize(
+    ("small", "large", "surely"),
+    [
+        (Rounded(Linear(), 4, N, 4, up=False), N, True),
+        (Rounded(Linear(), 4, N, 4, up=False), N.offset(-1), False),
+        (Rounded(Linear(), 4, N, 4, up=True), N, False),
+        (Rounded(Linear(), 4, N, 8, up=False), N, False),  # of a negative N the half is larger
+        (Rounded(Linear(), 4, N, 4, up=False), Rounded(Linear(), 4, N, 8, up=False), False),
+        (N, N.offset(1), True),
+        (N, N.offset(-1), False),
+        (N, Rounded(Linear(), 4, N, 4, up=True), False),  # true, but not looked for
+    ],
+)
+def test_at_most(small, large, surely):
+    assert at_most(small, large) == surely
 
 
 def test_what_another_edge_surely_exceeds_is_left_out():

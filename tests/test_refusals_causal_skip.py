@@ -101,6 +101,19 @@ CASES = {
         ),
         f"arith.addf: {CHANGED}",
     ),
+    "a constant less a row sum of constants": (
+        head(
+            before(
+                L_NEW,
+                "%ones = tile.broadcast %one : f32 -> tensor<4xf32>",
+                "%wide_ones = tile.broadcast %one : f32 -> tensor<4x4xf32>",
+                "%four = tile.row_sum %wide_ones : tensor<4x4xf32> -> tensor<4xf32>",
+                "%three = arith.subf %four, %ones : tensor<4xf32>",
+            ),
+            ("%l_new = arith.addf %l_kept, %l_add", "%l_new = arith.addf %l_kept, %three"),
+        ),
+        f"arith.addf: {CHANGED}",
+    ),
     "a row sum that doubles": (
         head((L_NEW, "%l_new = arith.addf %l_kept, %l_kept : tensor<4xf32>")),
         f"arith.addf: {CHANGED}",
