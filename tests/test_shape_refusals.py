@@ -194,6 +194,16 @@ ACCUMULATE = {
         ),
         "builtin.module: no tile is scaled by rows",
     ),
+    "two factors and no tile": (
+        function(
+            """%w = tile.broadcast %c : f32 -> tensor<4x6xf32>
+            %r = tile.broadcast %row : tensor<4xf32> -> tensor<4x6xf32>
+            %y = arith.mulf %r, %w : tensor<4x6xf32>""",
+            "%row: tensor<4xf32>",
+            "%c: f32",
+        ),
+        "builtin.module: no tile is scaled by rows",
+    ),
     "a scalar factor": (
         function(
             "%w = tile.broadcast %c : f32 -> tensor<4x6xf32> %y = arith.mulf %x, %w : tensor<4x6xf32>",

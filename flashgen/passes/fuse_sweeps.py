@@ -21,6 +21,7 @@ from xdsl.dialects.builtin import ModuleOp, TensorType
 from xdsl.ir import Block, Operation, Region, SSAValue
 
 from flashgen.ir.compute import RowMaxOp, RowReduction, RowSumOp, SelectOp
+from flashgen.ir.provenance import inherit
 from flashgen.ir.regions import SweepOp, YieldOp
 from flashgen.ir.types import element_of
 from flashgen.passes.base import TilePass
@@ -92,7 +93,7 @@ def feeding(reduction: RowReduction, taken: set[Operation]) -> tuple[Operation, 
     todo = [reduction.operand.owner]
     while todo:
         op = todo.pop()
-        if isinstance(op, ELEMENTWISE) and op.parent is reduction.parent and op not in found | taken:
+        if isinstance(op, ELEMENTWISE) and op not in found | taken:
             found.add(op)
             todo += [v.owner for v in op.operands]
     block = reduction.parent
@@ -135,6 +136,7 @@ def fuse(row: Row) -> None:
         inputs, [kind_of(row.reduction)], Region(body), [v.type for v in outs], row.reduction.over
     )
     insert_before(row.reduction, sweep)
+    inherit(sweep, [*row.ops, row.reduction])
     for old, new_value in zip(outs, sweep.outs, strict=True):
         new_value.name_hint = old.name_hint
         old.replace_all_uses_with(new_value)
