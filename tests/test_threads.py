@@ -1,0 +1,146 @@
+"""The threads and the memory of a compiled kernel: how many it starts, and what it does when it gets none."""
+
+from __future__ import annotations
+
+import ctypes
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from functools import cache
+
+import numpy as np
+import pytest
+
+from flashgen.emission import source, variant
+from flashgen.errors import KernelFailure
+from flashgen.problem import Problem
+from flashgen.runtime.cpu import CpuKernel
+from flashgen.schedule import Schedule
+from flashgen.targets.cpu import Avx2
+from tests.compiled import HEADERS, Build, all_combinations, call, library
+from tests.strategies import Inputs, make_inputs
+
+PROBLEM, BR, BC = Problem(24, 40, causal="bottom-right"), 20, 40
+ORDERS = {"q-outer": Schedule("q-outer", BR, BC), "kv-outer": Schedule("kv-outer", BR, BC)}
+each_order = pytest.mark.parametrize("order", ORDERS)
+
+WATCHED = (
+    HEADERS
+    + """
+int created, create_limit = 1 << 30, allocated, alloc_limit = 1 << 30;
+extern "C" void watch(int creates, int allocs) {
+  created = allocated = 0, create_limit = creates, alloc_limit = allocs;
+}
+extern "C" int threads_created() { return created; }
+static int watched_create(pthread_t *t, const pthread_attr_t *a, void *(*f)(void *), void *x) {
+  return created == create_limit ? 11 : (++created, pthread_create(t, a, f, x));
+}
+static void *watched_alloc(size_t alignment, size_t bytes) {
+  const int before = __atomic_fetch_add(&allocated, 1, __ATOMIC_RELAXED);
+  return before < alloc_limit ? aligned_alloc(alignment, bytes) : 0;
+}
+#define pthread_create watched_create
+#define aligned_alloc watched_alloc
+namespace kernel {
+%s
+}
+"""
+)
+
+
+@cache
+def watched(order: str) -> tuple[ctypes.CDLL, CpuKernel]:
+    """A kernel that starts threads and gets memory through functions that count, and can refuse."""
+    target = Avx2()
+    schedule = target.complete(PROBLEM, ORDERS[order])
+    path = library(WATCHED % source(PROBLEM, schedule, target), Build(target))
+    return ctypes.CDLL(str(path)), CpuKernel(variant(PROBLEM, schedule, target), PROBLEM, path)
+
+
+def inputs(batch: int = 2, nq: int = 47) -> Inputs:
+    return make_inputs(PROBLEM, "plain", (batch, 4, 2, nq, 95), 0.25, seed=3)
+
+
+@each_order
+def test_no_more_threads_than_asked_for_or_than_there_is_work(order: str) -> None:
+    """The caller's own works too. q-outer can share the tiles of one head, kv-outer only whole heads."""
+    lib, kernel = watched(order)
+    tiles = 3 if order == "q-outer" else 1
+    for batch, threads in ((0, 4), (1, 1), (1, 2), (1, 3), (2, 8), (1, 64), (2, 500)):
+        lib.watch(1 << 30, 1 << 30)
+        call(kernel, inputs(batch), threads)
+        work = batch * 4 * tiles
+        assert lib.threads_created() == max(min(threads, work), 1) - 1
+    lib.watch(1 << 30, 1 << 30)
+    call(kernel, make_inputs(PROBLEM, "plain", (16, 20, 20, 1, 1), 0.25), threads=1000)
+    assert lib.threads_created() == 255
+
+
+@each_order
+def test_threads_that_do_not_start_are_done_without(order: str) -> None:
+    lib, kernel = watched(order)
+    x = inputs()
+    lib.watch(1 << 30, 1 << 30)
+    want = call(kernel, x)
+    for started in (0, 1, 3):
+        lib.watch(started, 1 << 30)
+        for a, b in zip(call(kernel, x, threads=8), want, strict=True):
+            assert a.tobytes() == b.tobytes()
+        assert lib.threads_created() == started
+
+
+def test_a_kernel_without_memory_says_so() -> None:
+    """kv-outer asks for arrays in every call: any of them may be refused. It works again afterwards."""
+    lib, kernel = watched("kv-outer")
+    x = inputs()
+    lib.watch(1 << 30, 1 << 30)
+    want = call(kernel, x)
+    for granted in (0, 1, 2, 5, 23):
+        for threads in (1, 3):
+            lib.watch(1 << 30, granted)
+            with pytest.raises(KernelFailure, match="could not get its scratch memory"):
+                call(kernel, x, threads)
+    lib.watch(1 << 30, 1 << 30)
+    assert call(kernel, x)[0].tobytes() == want[0].tobytes()
+
+
+def test_scratch_memory_that_is_refused_is_asked_for_again() -> None:
+    target = Avx2()
+    schedule = target.complete(PROBLEM, ORDERS["q-outer"])
+    text = WATCHED % source(PROBLEM, schedule, target) + "// a library that nobody has called yet\n"
+    path = library(text, Build(target))
+    lib, kernel = ctypes.CDLL(str(path)), CpuKernel(variant(PROBLEM, schedule, target), PROBLEM, path)
+    lib.watch(1 << 30, 0)
+    with pytest.raises(KernelFailure, match="could not get its scratch memory"):
+        call(kernel, inputs())
+    lib.watch(1 << 30, 1)
+    want = call(kernel, inputs())
+    lib.watch(1 << 30, 0)  # it is kept from call to call
+    assert call(kernel, inputs())[0].tobytes() == want[0].tobytes()
+
+
+def test_calls_at_the_same_time() -> None:
+    """From many Python threads, each call with threads of its own: they share what scratch memory is kept."""
+    found = all_combinations(Build(Avx2()), PROBLEM, BR, BC)
+    for kernel in (found[0], found[7]):
+        problems = [make_inputs(PROBLEM, "plain", (2, 4, 2, 47, 95), 0.25, seed) for seed in range(4)]
+        expected = [call(kernel, x) for x in problems]
+
+        def work(n: int, kernel=kernel, problems=problems, expected=expected) -> bool:
+            results = [call(kernel, problems[n], threads=1 + turn % 3) for turn in range(60)]
+            return all(
+                a.tobytes() == b.tobytes() for r in results for a, b in zip(r, expected[n], strict=True)
+            )
+
+        with ThreadPoolExecutor(4) as pool:
+            assert all(pool.map(work, range(4)))
+
+
+def test_what_a_call_leaves_in_scratch_memory_does_not_matter() -> None:
+    """NaN everywhere, in larger arrays than the next call's."""
+    for kernel in all_combinations(Build(Avx2()), PROBLEM, BR, BC):
+        x = inputs(nq=33)
+        want = call(kernel, x)
+        large = inputs(nq=127)
+        call(kernel, replace(large, **{n: np.full_like(getattr(large, n), np.nan) for n in "qkv"}))
+        for a, b in zip(call(kernel, x), want, strict=True):
+            assert a.tobytes() == b.tobytes()
