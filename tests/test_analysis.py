@@ -12,6 +12,8 @@ from flashgen.analysis.padding import mixes_rows
 from flashgen.build import build
 from flashgen.ir.dialect import parse
 from flashgen.ir.memory import LoadOp
+from flashgen.ir.regions import MaskOp
+from flashgen.passes.causal_skip import lies_within
 from flashgen.passes.pipeline import parse_passes, run
 from flashgen.problem import Problem
 
@@ -296,3 +298,44 @@ def test_a_row_is_followed_around_a_loop():
     found = mixes_rows(load)
     assert found is not None
     assert found.name == "tile.dot"
+
+
+@pytest.mark.parametrize(
+    ("load", "bound", "within"),
+    [
+        ("%k[%j, %c0]", "slt, %col, %nk", True),
+        ("%k[%j, %c0]", "sle, %col, %nk", False),
+        ("%k[%j, %c0]", "sgt, %nk, %col", True),
+        ("%k[%j, %c0]", "slt, %row, %nk", False),
+        ("%k[%j, %c0]", "slt, %col, %nq", False),
+        ("%k[%j, %c0]", "slt, %nk, %col", False),
+        ("%k[%i, %c0]", "slt, %col, %nk", False),
+        ("%k[%i, %c0]", "slt, %row, %nk", True),
+        ("%k[%j, %i]", "slt, %col, %nk", False),
+        ("%v[%j, %c0]", "slt, %col, %nk", True),
+        ("%w[%j, %c0]", "slt, %col, %nk", False),
+    ],
+)
+@pytest.mark.parametrize("rows", [4, 3, 5])
+def test_a_tile_that_a_mask_shows_whole_lies_within_its_array(load, bound, within, rows):
+    """By a conjunct position < extent of that array and dimension; where it is no larger than the mask."""
+    array = '%{}: memref<?x8xf32> {{tile.extents = ["{}", "D"]}}'
+    module = parse(f"""
+    func.func @f({array.format("q", "Nq")}, {array.format("k", "Nk")}, {array.format("v", "Nk")},
+        %w: memref<?x8xf32>, %i: index, %j: index) {{
+      %c0 = arith.constant 0 : index
+      %nq = memref.dim %q, %c0 : memref<?x8xf32>
+      %nk = memref.dim %k, %c0 : memref<?x8xf32>
+      %t = tile.load {load} : memref<?x8xf32> -> tensor<{rows}x8xf32>
+      %vis = tile.mask %i, %j {{
+      ^bb0(%row: index, %col: index):
+        %below = arith.cmpi {bound} : index
+        %causal = arith.cmpi sle, %col, %row : index
+        %both = arith.andi %causal, %below : i1
+        tile.yield %both : i1
+      }} : tensor<4x4xi1>
+      func.return
+    }}""")
+    (load_op,) = [op for op in module.walk() if isinstance(op, LoadOp)]
+    (mask,) = [op for op in module.walk() if isinstance(op, MaskOp)]
+    assert lies_within(load_op, mask) == (within and rows <= 4)
