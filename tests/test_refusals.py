@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 
 import pytest
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.ir import Operation
+from xdsl.utils.exceptions import VerifyException
 
 from flashgen.errors import InvalidArgument, ParseFailure
 from flashgen.ir.dialect import parse
+from flashgen.passes.base import TilePass
+from flashgen.passes.edit import insert_before
 from flashgen.passes.pipeline import parse_passes, pipeline, run
+from flashgen.passes.sink_loads import SinkLoadsPass
 from flashgen.schedule import Schedule
 from tests.head import head
 
@@ -38,3 +45,30 @@ def test_a_panel_is_at_least_one_column():
 def test_a_pipeline_needs_every_field():
     with pytest.raises(InvalidArgument, match="fills its open fields first"):
         pipeline(Schedule(br=4))
+
+
+@dataclass(frozen=True)
+class TurnAround(TilePass[Operation]):
+    """A pass that is wrong: it puts the first operation of a function behind all that use it."""
+
+    name = "turn-around"
+
+    def match(self, module: ModuleOp) -> Operation:
+        first = next(iter(module.ops)).regions[0].block.first_op
+        assert first is not None
+        return first
+
+    def rewrite(self, module: ModuleOp, match: Operation) -> None:
+        block = match.parent
+        assert block is not None
+        assert block.last_op is not None
+        insert_before(block.last_op, match)
+
+
+def test_the_driver_verifies_after_each_pass():
+    seen: list[str] = []
+    with pytest.raises(VerifyException, match="does not dominate its use"):
+        run(
+            parse(head()), [SinkLoadsPass(), TurnAround(), SinkLoadsPass()], lambda name, _: seen.append(name)
+        )
+    assert seen == ["sink-loads"]

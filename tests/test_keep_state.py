@@ -1,0 +1,70 @@
+"""keep-state on a module in which each of its four steps could go too far: what it computes stays."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from flashgen.interpret import interpret
+from flashgen.ir.dialect import parse
+from flashgen.passes.pipeline import parse_passes, run
+
+TEXT = """
+func.func @f(%o: memref<16xf32>, %in: memref<16xf32>, %n: index) {
+  %c0 = arith.constant 0 : index
+  %c4 = arith.constant 4 : index
+  %c8 = arith.constant 8 : index
+  %one = arith.constant 1.0 : f32
+  %ones = tile.broadcast %one : f32 -> tensor<4xf32>
+  %acc = memref.alloc() : memref<16xf32>
+  %w = memref.alloc() : memref<16xf32>
+  %unread = memref.alloc() : memref<16xf32>
+  tile.store %ones, %unread[%c0] : tensor<4xf32>, memref<16xf32>
+  tile.store %ones, %w[%c0] : tensor<4xf32>, memref<16xf32>
+  tile.store %ones, %acc[%c0] : tensor<4xf32>, memref<16xf32>
+  tile.store %ones, %acc[%c4] : tensor<4xf32>, memref<16xf32>
+  scf.for %j = %c0 to %n step %c4 {
+    %old = tile.load %acc[%c0] : memref<16xf32> -> tensor<4xf32>
+    %x = tile.load %w[%c0] : memref<16xf32> -> tensor<4xf32>
+    %y = tile.load %in[%c0] : memref<16xf32> -> tensor<4xf32>
+    %xy = arith.addf %x, %y : tensor<4xf32>
+    %new = arith.addf %old, %xy : tensor<4xf32>
+    tile.store %new, %acc[%c0] : tensor<4xf32>, memref<16xf32>
+    tile.store %new, %w[%j] : tensor<4xf32>, memref<16xf32>
+  }
+  %first = tile.load %acc[%c0] : memref<16xf32> -> tensor<4xf32>
+  tile.store %first, %o[%c0] : tensor<4xf32>, memref<16xf32>
+  scf.for %k = %c0 to %c8 step %c4 {
+    tile.store %ones, %acc[%k] : tensor<4xf32>, memref<16xf32>
+  }
+  %second = tile.load %acc[%c0] : memref<16xf32> -> tensor<4xf32>
+  tile.store %second, %o[%c4] : tensor<4xf32>, memref<16xf32>
+  func.return
+}"""
+
+
+def results(module, n: int) -> np.ndarray:
+    o = np.zeros(16)
+    interpret(module, o, np.arange(16.0), n)
+    return o
+
+
+@pytest.mark.parametrize("n", [0, 4, 12])
+def test_what_it_computes_stays(n):
+    """n = 0: the loop runs not at all. w is read at a place that a later iteration has written."""
+    module = parse(TEXT)
+    before = results(module, n)
+    run(module, parse_passes("keep-state"))
+    np.testing.assert_array_equal(results(module, n), before)
+
+
+def test_what_it_moves():
+    module = parse(TEXT)
+    run(module, parse_passes("keep-state"))
+    text = str(module)
+    loop = text[text.index("scf.for %j") : text.index("scf.yield")]
+    assert "%acc[" not in loop, "the state is carried"
+    assert "%in[" not in loop, "what is only read is loaded in front"
+    assert "tile.load %w[%c0]" in loop, "what the loop stores to is loaded where it was"
+    assert "%unread" not in text, "a workspace that nobody reads is gone"
+    assert "%w = memref.alloc" in text
