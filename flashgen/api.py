@@ -26,7 +26,9 @@ def emit(problem: Problem, schedule: Schedule | None = None, target: str | Targe
 
     Raises InvalidArgument, or TargetLimit where the tiles do not fit.
     """
-    return _emit(*_variant(problem, schedule, target))[1]
+    from flashgen import emission
+
+    return emission.emit(*_variant(problem, schedule, target)).source
 
 
 def compile(
@@ -139,22 +141,10 @@ def _best_target() -> Target:
 
 @functools.cache
 def _compile(problem: Problem, schedule: Schedule, target: Target) -> Any:
-    from flashgen import runtime
+    from flashgen import emission, runtime
 
-    name, source = _emit(problem, schedule, target)
-    if not target.threads:
-        return runtime.load(source, name, problem, target)
-    from flashgen.emission import launch
-
-    return runtime.load(source, name, problem, target, launch(problem, schedule, target))
-
-
-def _emit(problem: Problem, schedule: Schedule, target: Target) -> tuple[str, str]:
-    """Name and source of a variant."""
-    from flashgen.emission import source, variant
-
-    schedule = target.complete(problem, schedule)
-    return variant(problem, schedule, target), source(problem, schedule, target)
+    emitted = emission.emit(problem, schedule, target)
+    return runtime.load(emitted.source, emitted.name, problem, target, emitted.launch)
 
 
 def _variant(

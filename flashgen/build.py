@@ -128,14 +128,15 @@ class Forward:
         self.acc = named("acc", alloc(acc_memory, self.nq))
         self.m = named("m", alloc(row_memory, self.nq))
         self.l = named("l", alloc(row_memory, self.nq))
-        self.over_tiles("i", self.initialise)
-        self.over_tiles("j", lambda j: self.over_queries(b, g, h, j))
-        self.over_tiles("i", lambda i: self.finish(b, h, i))
+        self.over_query_tiles(self.initialise)
+        self.over_key_tiles(lambda j: self.over_queries(b, g, h, j))
+        self.over_query_tiles(lambda i: self.finish(b, h, i))
 
-    def over_tiles(self, name: str, body: Callable[[SSAValue], None]) -> None:
-        """A loop over the query tiles (i) or over the key tiles (j)."""
-        stop, step = (self.nq, self.by_br) if name == "i" else (self.nk, self.by_bc)
-        loop(name, self.c0, stop, step, body)
+    def over_query_tiles(self, body: Callable[[SSAValue], None]) -> None:
+        loop("i", self.c0, self.nq, self.by_br, body)
+
+    def over_key_tiles(self, body: Callable[[SSAValue], None]) -> None:
+        loop("j", self.c0, self.nk, self.by_bc, body)
 
     @property
     def acc_tile(self) -> TensorType:
@@ -155,7 +156,7 @@ class Forward:
         d, dv = self.problem.head_dim, self.problem.head_dim_v
         kj = named("kj", LoadOp(self.k, [b, g, j, self.c0], tile(self.bc, d)).result)
         vj = named("vj", LoadOp(self.v, [b, g, j, self.c0], tile(self.bc, dv)).result)
-        self.over_tiles("i", lambda i: self.update(b, h, i, j, kj, vj))
+        self.over_query_tiles(lambda i: self.update(b, h, i, j, kj, vj))
 
     def update(self, b: SSAValue, h: SSAValue, i: SSAValue, j: SSAValue, kj: SSAValue, vj: SSAValue) -> None:
         """The inner step: lines 9 to 13 of Algorithm 1."""
@@ -169,18 +170,20 @@ class Forward:
         visible = self.visible(i, j)
         s = named("s", SelectOp(visible, x, fill(self.neg_inf, tile(self.br, self.bc))).result)
         m_tile = named("m_tile", RowMaxOp(s).result)
-        p = named("p", exp(subf(s, rows(finite(m_tile), s))))
+        tile_top = named("tile_top", finite(m_tile))
+        p = named("p", exp(subf(s, rows(tile_top, s))))
         l_tile = named("l_tile", RowSumOp(p).result)
 
         m_new = named("m_new", maxf(m_old, m_tile))
-        top = finite(m_new)
+        top = named("top", finite(m_new))
         alpha = named("alpha", exp(subf(m_old, top)))
         beta = named("beta", exp(subf(m_tile, top)))
-        l_kept = mulf(l_old, alpha)
+        l_kept = named("l_kept", mulf(l_old, alpha))
         l_new = named("l_new", addf(l_kept, mulf(beta, l_tile)))
-        pv = DotOp(p, vj, where=visible).result
-        total = addf(mulf(rows(l_kept, acc), acc), mulf(rows(beta, pv), pv))
-        acc_new = named("acc_new", divf(total, rows(nonzero(l_new), total)))
+        pv = named("pv", DotOp(p, vj, where=visible).result)
+        total = named("total", addf(mulf(rows(l_kept, acc), acc), mulf(rows(beta, pv), pv)))
+        divisor = named("divisor", nonzero(l_new))
+        acc_new = named("acc_new", divf(total, rows(divisor, total)))
 
         StoreOp(acc_new, self.acc, [i, self.c0])
         StoreOp(l_new, self.l, [i])
@@ -203,7 +206,8 @@ class Forward:
 
     def finish(self, b: SSAValue, h: SSAValue, i: SSAValue) -> None:
         """The epilogue: o and lse from the state."""
-        acc = LoadOp(self.acc, [i, self.c0], self.acc_tile).result
+        acc = named("o_i", LoadOp(self.acc, [i, self.c0], self.acc_tile).result)
         StoreOp(acc, self.o, [b, h, i, self.c0])
-        row_max, row_sum = (LoadOp(x, [i], self.row_tile).result for x in (self.m, self.l))
-        StoreOp(named("lse_i", addf(finite(row_max), log(row_sum))), self.lse, [b, h, i])
+        m_i = named("m_i", LoadOp(self.m, [i], self.row_tile).result)
+        l_i = named("l_i", LoadOp(self.l, [i], self.row_tile).result)
+        StoreOp(named("lse_i", addf(finite(m_i), log(l_i))), self.lse, [b, h, i])

@@ -41,6 +41,10 @@ class MissingTool(FlashgenError):
     """A compiler or a device is not here: what to install, and what works without it."""
 
 
+class CannotEmit(FlashgenError):
+    """A module that verifies has a form that plans or templates do not have: passes are missing."""
+
+
 class CompileFailure(FlashgenError):
     """A compiler refused an emitted file; carries the compiler's own words."""
 

@@ -22,8 +22,8 @@ from xdsl.ir import Block, Operation
 
 from flashgen.ir.compute import DotOp, PackOp, RowMaxOp, RowSumOp, ScaleRowsOp
 from flashgen.ir.memory import LoadOp, StoreOp
+from flashgen.ir.provenance import STATED, made_by
 from flashgen.ir.regions import MaskOp, RowSpanOp, SweepOp
-from flashgen.passes.provenance import made_by
 
 WORDS: dict[type[Operation], str] = {
     DotOp: "dot",
@@ -44,7 +44,7 @@ WORDS: dict[type[Operation], str] = {
 
 @dataclass(frozen=True)
 class Line:
-    """One line of an outline: how deep it stands, its words, and the passes that made what they say."""
+    """One line of an outline: how deep it stands, its words, and for each the last pass that changed it."""
 
     depth: int
     words: tuple[str, ...]
@@ -78,8 +78,13 @@ def _block(block: Block, depth: int) -> Iterator[Line]:
         elif (said := _said(op)) is not None:
             if run and run[0][0] != said[0]:
                 yield from flush()
-            run.append((*said, made_by(op)))
+            run.append((*said, latest(op)))
     yield from flush()
+
+
+def latest(op: Operation) -> str:
+    """The last pass that changed op; "build" if none did."""
+    return made_by(op)[-1] if made_by(op) else STATED
 
 
 def _said(op: Operation) -> tuple[str, str] | None:
@@ -94,7 +99,7 @@ def _loop(loop: scf.ForOp | scf.ParallelOp, depth: int) -> Iterator[Line]:
     """A loop and what is in it; loops that hold nothing but a loop share a line."""
     if isinstance(loop, scf.ParallelOp):
         names = tuple(a.name_hint or "?" for a in loop.body.block.args)
-        yield Line(depth, names, (made_by(loop),) * len(names), "parallel")
+        yield Line(depth, names, (latest(loop),) * len(names), "parallel")
         yield from _block(loop.body.block, depth + 1)
         return
     chain = [loop]
@@ -105,7 +110,7 @@ def _loop(loop: scf.ForOp | scf.ParallelOp, depth: int) -> Iterator[Line]:
     yield Line(
         depth,
         tuple(c.body.block.args[0].name_hint or "?" for c in chain),
-        tuple(made_by(c) for c in chain),
+        tuple(latest(c) for c in chain),
         "for",
         f" carrying {carried}" if carried else "",
     )

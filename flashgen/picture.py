@@ -8,8 +8,8 @@ from typing import Any
 
 import jinja2
 
+from flashgen.ir.provenance import STATED
 from flashgen.outline import Line
-from flashgen.passes.provenance import BUILD
 
 COLUMNS, PANEL_WIDTH, GAP, TOP = 3, 560, 20, 76  # panels in a row; pixels
 LINE_HEIGHT, INDENT, MARGIN = 18, 16, 14  # pixels
@@ -48,7 +48,7 @@ def _panel(title: str, lines: Sequence[Line]) -> dict[str, Any]:
 
 def _parts(line: Line, title: str) -> list[tuple[str, bool]]:
     """Pieces of a line, each with whether the panel's pass made it; nothing of the first is."""
-    new = [made_by == title != BUILD for made_by in line.made_by]
+    new = [made_by == title != STATED for made_by in line.made_by]
     parts = [(f"{line.verb} ", all(new))] if line.verb else []
     for n, word in enumerate(line.words):
         parts += [(", ", False)] if n else []

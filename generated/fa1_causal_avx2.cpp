@@ -131,10 +131,10 @@ template <isize R> struct Spans {
   }
   INLINE isize lo(isize r) const { return p[2 * r]; }
   INLINE isize hi(isize r) const { return p[2 * r + 1]; }
-  // The interval clamped to a tile of `width` columns.
-  INLINE void set(isize r, isize lo, isize hi, isize width) const {
-    p[2 * r] = smaller(larger(lo, 0), width);
-    p[2 * r + 1] = smaller(larger(hi, p[2 * r]), width);
+  // The columns [lo, hi) of the whole matrix, as those of a tile of `width` columns from `first` on.
+  INLINE void set(isize r, isize first, isize lo, isize hi, isize width) const {
+    p[2 * r] = smaller(larger(lo - first, 0), width);
+    p[2 * r + 1] = smaller(larger(hi - first, p[2 * r]), width);
   }
 };
 
@@ -522,30 +522,38 @@ extern "C" int attention_d64_dv64_f32_causal_bottom_right_kv_outer_br192_bc512_e
   const Array<4> v = array<4>(v_tensor);
   const Array<4> o = array<4>(o_tensor);
   const Array<3> lse = array<3>(lse_tensor);
+  // as stated
+  const isize B = q.size[0];
+  const isize Hq = q.size[1];
   const isize Hkv = k.size[1];
   const isize Nq = q.size[2];
   const isize Nk = k.size[2];
-  const isize group = floordiv(q.size[1], Hkv);
+  const isize offset = Nk - Nq;
+  const isize group = floordiv(Hq, Hkv);
+  // by fold-scale
+  const auto factor = scale * 1.44269504f;
   // by parallel-loops
-  const Nest<3> nest = {{q.size[0], Hkv, group}, {1, 1, 1}};
+  const Nest<3> nest = {{B, Hkv, group}, {1, 1, 1}};
   return parallel(nest, threads, 761344, [&](const isize (&at)[3], char *scratch) {
     const isize b = at[0];
     const isize g = at[1];
-    const isize r_1 = at[2];
-    const isize h = (g * group) + r_1;
+    const isize r = at[2];
     // as stated
+    const isize h = (g * group) + r;
     const Workspace<2> acc({Nq, 64});
     if (!acc.p) return false;
     const Workspace<1> m({Nq});
     if (!m.p) return false;
     const Workspace<1> l({Nq});
     if (!l.p) return false;
+    // as stated
     for (isize i = 0; i < Nq; i += 192) {
       // as stated
       fill(Shape<192, 64>(), 0.0f, acc, {i, 0});
       fill(Shape<192>(), 0.0f, l, {i});
       fill(Shape<192>(), -INFINITY, m, {i});
     }
+    // as stated
     for (isize j = 0; j < Nk; j += 512) {
       // by pack
       const Panels<32, 64, 16> kj_panels(scratch + 0);
@@ -559,9 +567,9 @@ extern "C" int attention_d64_dv64_f32_causal_bottom_right_kv_outer_br192_bc512_e
         read(qi, q, {b, h, i_1, 0});
         // by fold-scale
         const Tile<192, 64, 64> qis(scratch + 262144);
-        for (isize row = 0; row < 192; ++row)
-          for (isize column = 0; column < 64; column += lanes)
-            store(qis.at(row, column), load(qi.at(row, column)) * all(scale * 1.44269504f));
+        for (isize y = 0; y < 192; ++y)
+          for (isize x = 0; x < 64; x += lanes)
+            store(qis.at(y, x), load(qi.at(y, x)) * all(factor));
         // as stated
         const Tile<192, 64, 64> acc_i(scratch + 311296);
         read(acc_i, acc, {i_1, 0});
@@ -571,84 +579,85 @@ extern "C" int attention_d64_dv64_f32_causal_bottom_right_kv_outer_br192_bc512_e
         read(m_i, m, {i_1});
         // by mask-to-spans
         const Spans<192> span(scratch + 361984);
-        for (isize r = 0; r < 192; ++r) {
-          const isize row_1 = i_1 + r;
-          span.set(r, j - j, ((row_1 < Nq) ? smaller(Nk, (row_1 + (Nk - Nq)) + 1) : j) - j, 512);
+        for (isize y = 0; y < 192; ++y) {
+          const isize row = i_1 + y;
+          span.set(y, j, j, (row < Nq) ? smaller(Nk, (row + offset) + 1) : j, 512);
         }
+        // by pack, mask-to-spans
         const Tile<192, 512, 512> s(scratch + 365056);
         product<false>(s, qis, kj_panels, Only<192>(span));
-        // by fuse-sweeps
+        // by nan-in-sum, mask-to-spans, fuse-sweeps
         const Rows<192> m_tile(scratch + 758272);
-        for (isize row = 0; row < 192; ++row) {
+        for (isize y = 0; y < 192; ++y) {
           Reduction<MaxNum> m_tile_row;
-          sweep(span.lo(row), span.hi(row), [&](isize column, isize u, auto seen) INLINE_LAMBDA {
-            const vec s_1 = load(s.at(row, column));
+          sweep(span.lo(y), span.hi(y), [&](isize x, isize u, auto seen) INLINE_LAMBDA {
+            const vec s_1 = load(s.at(y, x));
             m_tile_row.take(u, seen, s_1);
           });
-          m_tile[row] = m_tile_row.total();
+          m_tile[y] = m_tile_row.total();
         }
         // as stated
-        const Rows<192> t(scratch + 759040);
-        for (isize row = 0; row < 192; row += lanes) store(t.p + row, replace(load(m_tile.p + row), -INFINITY, 0.0f));
-        // by fuse-sweeps
+        const Rows<192> tile_top(scratch + 759040);
+        for (isize y = 0; y < 192; y += lanes) store(tile_top.p + y, replace(load(m_tile.p + y), -INFINITY, 0.0f));
+        // by base-2, mask-to-spans, fuse-sweeps
         const Tile<192, 512, 512> p(scratch + 365056);
         const Rows<192> l_tile(scratch + 759040);
-        for (isize row = 0; row < 192; ++row) {
-          const vec n_6 = all(t[row]);
+        for (isize y = 0; y < 192; ++y) {
+          const vec tile_top_1 = all(tile_top[y]);
           Reduction<Add> l_tile_row;
-          sweep(span.lo(row), span.hi(row), [&](isize column, isize u, auto seen) INLINE_LAMBDA {
-            const vec s_2 = load(s.at(row, column));
-            const auto p_1 = exp2(s_2 - n_6);
-            store(p.at(row, column), p_1);
+          sweep(span.lo(y), span.hi(y), [&](isize x, isize u, auto seen) INLINE_LAMBDA {
+            const vec s_2 = load(s.at(y, x));
+            const auto p_1 = exp2(s_2 - tile_top_1);
+            store(p.at(y, x), p_1);
             l_tile_row.take(u, seen, p_1);
           });
-          l_tile[row] = l_tile_row.total();
+          l_tile[y] = l_tile_row.total();
         }
         // as stated
         const Rows<192> m_new(scratch + 759808);
-        for (isize row = 0; row < 192; row += lanes) store(m_new.p + row, maximum(load(m_i.p + row), load(m_tile.p + row)));
-        const Rows<192> t_1(scratch + 760576);
-        for (isize row = 0; row < 192; row += lanes) store(t_1.p + row, replace(load(m_new.p + row), -INFINITY, 0.0f));
+        for (isize y = 0; y < 192; y += lanes) store(m_new.p + y, maximum(load(m_i.p + y), load(m_tile.p + y)));
+        const Rows<192> top(scratch + 760576);
+        for (isize y = 0; y < 192; y += lanes) store(top.p + y, replace(load(m_new.p + y), -INFINITY, 0.0f));
         // by base-2
         const Rows<192> beta(scratch + 758272);
-        for (isize row = 0; row < 192; row += lanes) store(beta.p + row, exp2(load(m_tile.p + row) - load(t_1.p + row)));
+        for (isize y = 0; y < 192; y += lanes) store(beta.p + y, exp2(load(m_tile.p + y) - load(top.p + y)));
         // as stated
-        const Rows<192> t_2(scratch + 360448);
-        for (isize row = 0; row < 192; row += lanes) store(t_2.p + row, load(l_i.p + row) * exp2(load(m_i.p + row) - load(t_1.p + row)));
+        const Rows<192> l_kept(scratch + 360448);
+        for (isize y = 0; y < 192; y += lanes) store(l_kept.p + y, load(l_i.p + y) * exp2(load(m_i.p + y) - load(top.p + y)));
         const Rows<192> l_new(scratch + 759040);
-        for (isize row = 0; row < 192; row += lanes) store(l_new.p + row, load(t_2.p + row) + (load(beta.p + row) * load(l_tile.p + row)));
-        // by mask-to-spans
-        const Tile<192, 64, 64> t_3(scratch + 262144);
-        product<false>(t_3, p, vj_panels, Over<192>(span));
+        for (isize y = 0; y < 192; y += lanes) store(l_new.p + y, load(l_kept.p + y) + (load(beta.p + y) * load(l_tile.p + y)));
+        // by pack, mask-to-spans
+        const Tile<192, 64, 64> pv(scratch + 262144);
+        product<false>(pv, p, vj_panels, Over<192>(span));
         // by accumulate
-        scale_rows(acc_i, t_2);
-        scale_rows(t_3, beta);
+        scale_rows(acc_i, l_kept);
+        scale_rows(pv, beta);
         // as stated
-        const Rows<192> t_4(scratch + 360448);
-        for (isize row = 0; row < 192; row += lanes) store(t_4.p + row, replace(load(l_new.p + row), 0.0f, 1.0f));
+        const Rows<192> divisor(scratch + 360448);
+        for (isize y = 0; y < 192; y += lanes) store(divisor.p + y, replace(load(l_new.p + y), 0.0f, 1.0f));
         const Tile<192, 64, 64> acc_new(scratch + 311296);
-        for (isize row = 0; row < 192; ++row)
-          for (isize column = 0; column < 64; column += lanes)
-            store(acc_new.at(row, column), (load(acc_i.at(row, column)) + load(t_3.at(row, column))) / all(t_4[row]));
+        for (isize y = 0; y < 192; ++y)
+          for (isize x = 0; x < 64; x += lanes)
+            store(acc_new.at(y, x), (load(acc_i.at(y, x)) + load(pv.at(y, x))) / all(divisor[y]));
         write(acc_new, acc, {i_1, 0});
         write(l_new, l, {i_1});
         write(m_new, m, {i_1});
       }
     }
+    // as stated
     for (isize i_2 = 0; i_2 < Nq; i_2 += 192) {
       // as stated
-      const Tile<192, 64, 64> t_5(scratch + 262144);
-      read(t_5, acc, {i_2, 0});
-      write(t_5, o, {b, h, i_2, 0});
-      const Rows<192> t_6(scratch + 360448);
-      read(t_6, m, {i_2});
-      const Rows<192> t_7(scratch + 361216);
-      read(t_7, l, {i_2});
+      const Tile<192, 64, 64> o_i(scratch + 262144);
+      read(o_i, acc, {i_2, 0});
+      write(o_i, o, {b, h, i_2, 0});
+      const Rows<192> m_i_1(scratch + 360448);
+      read(m_i_1, m, {i_2});
+      const Rows<192> l_i_1(scratch + 361216);
+      read(l_i_1, l, {i_2});
       const Rows<192> lse_i(scratch + 360448);
-      for (isize row = 0; row < 192; row += lanes) store(lse_i.p + row, (replace(load(t_6.p + row), -INFINITY, 0.0f) * all(0.693147181f)) + log(load(t_7.p + row)));
+      for (isize y = 0; y < 192; y += lanes) store(lse_i.p + y, (replace(load(m_i_1.p + y), -INFINITY, 0.0f) * all(0.693147181f)) + log(load(l_i_1.p + y)));
       write(lse_i, lse, {b, h, i_2});
     }
     return true;
   });
-
 }

@@ -116,10 +116,10 @@ template <int R> struct Spans {
   __device__ explicit Spans(void *memory) : p((isize *)memory) {}
   __device__ int lo(int row) const { return int(p[2 * row]); }
   __device__ int hi(int row) const { return int(p[2 * row + 1]); }
-  // The interval clamped to a tile of `width` columns.
-  __device__ void set(int row, isize lo, isize hi, isize width) const {
-    p[2 * row] = smaller(larger(lo, 0), width);
-    p[2 * row + 1] = smaller(larger(hi, p[2 * row]), width);
+  // The columns [lo, hi) of the whole matrix, as those of a tile of `width` columns from `first` on.
+  __device__ void set(int r, isize first, isize lo, isize hi, isize width) const {
+    p[2 * r] = smaller(larger(lo - first, 0), width);
+    p[2 * r + 1] = smaller(larger(hi - first, p[2 * r]), width);
   }
 };
 
@@ -266,26 +266,33 @@ extern "C" __global__ void __launch_bounds__(threads) attention_d64_dv64_f32_ful
   const auto v = array<float, 4>(v_tensor);
   const auto o = array<float, 4>(o_tensor);
   const auto lse = array<float, 3>(lse_tensor);
+  // as stated
+  const isize B = q.size[0];
+  const isize Hq = q.size[1];
   const isize Hkv = k.size[1];
   const isize Nq = q.size[2];
   const isize Nk = k.size[2];
-  const isize group = floordiv(q.size[1], Hkv);
+  const isize group = floordiv(Hq, Hkv);
+  // by fold-scale
+  const float factor = scale * 1.44269504f;
   // by parallel-loops
   isize iteration = blockIdx.x;
-  const isize r_1 = unravel(iteration, group, 1);
+  const isize r = unravel(iteration, group, 1);
   const isize g = unravel(iteration, Hkv, 1);
-  const isize b = unravel(iteration, q.size[0], 1);
-  const isize h = (g * group) + r_1;
+  const isize b = unravel(iteration, B, 1);
   // as stated
+  const isize h = (g * group) + r;
   const Array<float, 2> acc = cut<2>(workspace, {Nq, 64});
   const Array<float, 1> m = cut<1>(workspace, {Nq});
   const Array<float, 1> l = cut<1>(workspace, {Nq});
+  // as stated
   for (isize i = 0; i < Nq; i += 64) {
     // as stated
     fill<64, 64>(0.0f, acc, {i, 0});
     fill<64>(0.0f, l, {i});
     fill<64>(-INFINITY, m, {i});
   }
+  // as stated
   for (isize j = 0; j < Nk; j += 32) {
     // as stated
     __syncthreads();
@@ -294,15 +301,16 @@ extern "C" __global__ void __launch_bounds__(threads) attention_d64_dv64_f32_ful
     const Tile<32, 64, 65> vj(scratch + 8320);
     read(vj, v, {b, g, j, 0});
     __syncthreads();
+    // as stated
     for (isize i_1 = 0; i_1 < Nq; i_1 += 64) {
       // as stated
       const Tile<64, 64, 65> qi(scratch + 16640);
       read(qi, q, {b, h, i_1, 0});
       // by fold-scale
       const Tile<64, 64, 65> qis(scratch + 16640);
-      for (int row = warp(); row < 64; row += warps)
-        for (int column = lane(); column < 64; column += lanes)
-          qis.at(row, column) = qi.at(row, column) * (scale * 1.44269504f);
+      for (int y = warp(); y < 64; y += warps)
+        for (int x = lane(); x < 64; x += lanes)
+          qis.at(y, x) = qi.at(y, x) * factor;
       // as stated
       const Tile<64, 64, 65> acc_i(scratch + 33280);
       read(acc_i, acc, {i_1, 0});
@@ -313,102 +321,103 @@ extern "C" __global__ void __launch_bounds__(threads) attention_d64_dv64_f32_ful
       read(m_i, m, {i_1});
       // by mask-to-spans
       const Spans<64> span(scratch + 50432);
-      for (int r = own_row(); r < 64; r += threads) {
-        const isize row_1 = i_1 + r;
-        span.set(r, j - j, ((row_1 < Nq) ? Nk : j) - j, 32);
+      for (int y = own_row(); y < 64; y += threads) {
+        const isize row = i_1 + y;
+        span.set(y, j, j, (row < Nq) ? Nk : j, 32);
       }
       const Tile<64, 32, 33> s(scratch + 51456);
       product<true, false>(s, qis, kj, Everything<64>());
-      // by fuse-sweeps
+      // by nan-in-sum, mask-to-spans, fuse-sweeps
       __syncwarp();
       const Rows<64> m_tile(scratch + 59904);
-      for (int row = warp(); row < 64; row += warps) {
-        const int lo = span.lo(row), hi = span.hi(row);
+      for (int y = warp(); y < 64; y += warps) {
+        const int lo = span.lo(y), hi = span.hi(y);
         float m_tile_row = MaxNum::neutral();
-        for (int column = lane(); column < 32; column += lanes) {
-          if (column < lo || hi <= column) continue;
-          const float s_1 = s.at(row, column);
+        for (int x = lane(); x < 32; x += lanes) {
+          if (x < lo || hi <= x) continue;
+          const float s_1 = s.at(y, x);
           m_tile_row = MaxNum::combine(m_tile_row, s_1);
         }
         m_tile_row = reduce<MaxNum>(m_tile_row);
-        if (owns(row)) m_tile[row] = m_tile_row;
+        if (owns(y)) m_tile[y] = m_tile_row;
       }
       // as stated
-      const Rows<64> t(scratch + 60160);
-      for (int row = own_row(); row < 64; row += threads)
-        t[row] = replace(m_tile[row], -INFINITY, 0.0f);
-      // by fuse-sweeps
+      const Rows<64> tile_top(scratch + 60160);
+      for (int y = own_row(); y < 64; y += threads)
+        tile_top[y] = replace(m_tile[y], -INFINITY, 0.0f);
+      // by base-2, mask-to-spans, fuse-sweeps
       __syncwarp();
       const Tile<64, 32, 33> p(scratch + 51456);
       const Rows<64> l_tile(scratch + 60160);
-      for (int row = warp(); row < 64; row += warps) {
-        const float n_3 = t[row];
-        const int lo = span.lo(row), hi = span.hi(row);
+      for (int y = warp(); y < 64; y += warps) {
+        const float tile_top_1 = tile_top[y];
+        const int lo = span.lo(y), hi = span.hi(y);
         float l_tile_row = Add::neutral();
-        for (int column = lane(); column < 32; column += lanes) {
-          if (column < lo || hi <= column) continue;
-          const float s_2 = s.at(row, column);
-          const float p_1 = exp2(s_2 - n_3);
-          p.at(row, column) = p_1;
+        for (int x = lane(); x < 32; x += lanes) {
+          if (x < lo || hi <= x) continue;
+          const float s_2 = s.at(y, x);
+          const float p_1 = exp2(s_2 - tile_top_1);
+          p.at(y, x) = p_1;
           l_tile_row = Add::combine(l_tile_row, p_1);
         }
         l_tile_row = reduce<Add>(l_tile_row);
         __syncwarp();
-        if (owns(row)) l_tile[row] = l_tile_row;
+        if (owns(y)) l_tile[y] = l_tile_row;
       }
       // as stated
       const Rows<64> m_new(scratch + 60416);
-      for (int row = own_row(); row < 64; row += threads)
-        m_new[row] = maximum(m_i[row], m_tile[row]);
-      const Rows<64> t_1(scratch + 60672);
-      for (int row = own_row(); row < 64; row += threads)
-        t_1[row] = replace(m_new[row], -INFINITY, 0.0f);
+      for (int y = own_row(); y < 64; y += threads)
+        m_new[y] = maximum(m_i[y], m_tile[y]);
+      const Rows<64> top(scratch + 60672);
+      for (int y = own_row(); y < 64; y += threads)
+        top[y] = replace(m_new[y], -INFINITY, 0.0f);
       // by base-2
       const Rows<64> beta(scratch + 59904);
-      for (int row = own_row(); row < 64; row += threads)
-        beta[row] = exp2(m_tile[row] - t_1[row]);
+      for (int y = own_row(); y < 64; y += threads)
+        beta[y] = exp2(m_tile[y] - top[y]);
       // as stated
-      const Rows<64> t_2(scratch + 49920);
-      for (int row = own_row(); row < 64; row += threads)
-        t_2[row] = l_i[row] * exp2(m_i[row] - t_1[row]);
+      const Rows<64> l_kept(scratch + 49920);
+      for (int y = own_row(); y < 64; y += threads)
+        l_kept[y] = l_i[y] * exp2(m_i[y] - top[y]);
       __syncwarp();
       const Rows<64> l_new(scratch + 60160);
-      for (int row = own_row(); row < 64; row += threads)
-        l_new[row] = t_2[row] + (beta[row] * l_tile[row]);
+      for (int y = own_row(); y < 64; y += threads)
+        l_new[y] = l_kept[y] + (beta[y] * l_tile[y]);
       // by mask-to-spans
-      const Tile<64, 64, 65> t_3(scratch + 16640);
-      product<false, false>(t_3, p, vj, span);
+      const Tile<64, 64, 65> pv(scratch + 16640);
+      product<false, false>(pv, p, vj, span);
       // by accumulate
-      scale_rows(acc_i, t_2);
-      scale_rows(t_3, beta);
+      scale_rows(acc_i, l_kept);
+      scale_rows(pv, beta);
       // as stated
       __syncwarp();
-      const Rows<64> t_4(scratch + 49920);
-      for (int row = own_row(); row < 64; row += threads)
-        t_4[row] = replace(l_new[row], 0.0f, 1.0f);
+      const Rows<64> divisor(scratch + 49920);
+      for (int y = own_row(); y < 64; y += threads)
+        divisor[y] = replace(l_new[y], 0.0f, 1.0f);
       __syncwarp();
       const Tile<64, 64, 65> acc_new(scratch + 33280);
-      for (int row = warp(); row < 64; row += warps)
-        for (int column = lane(); column < 64; column += lanes)
-          acc_new.at(row, column) = (acc_i.at(row, column) + t_3.at(row, column)) / t_4[row];
+      for (int y = warp(); y < 64; y += warps)
+        for (int x = lane(); x < 64; x += lanes)
+          acc_new.at(y, x) = (acc_i.at(y, x) + pv.at(y, x)) / divisor[y];
       write(acc_new, acc, {i_1, 0});
       write(l_new, l, {i_1});
       write(m_new, m, {i_1});
     }
   }
   __syncwarp();
+  // as stated
   for (isize i_2 = 0; i_2 < Nq; i_2 += 64) {
     // as stated
-    const Tile<64, 64, 65> t_5(scratch + 16640);
-    read(t_5, acc, {i_2, 0});
-    write(t_5, o, {b, h, i_2, 0});
-    const Rows<64> t_6(scratch + 49920);
-    read(t_6, m, {i_2});
-    const Rows<64> t_7(scratch + 50176);
-    read(t_7, l, {i_2});
+    const Tile<64, 64, 65> o_i(scratch + 16640);
+    read(o_i, acc, {i_2, 0});
+    write(o_i, o, {b, h, i_2, 0});
+    const Rows<64> m_i_1(scratch + 49920);
+    read(m_i_1, m, {i_2});
+    const Rows<64> l_i_1(scratch + 50176);
+    read(l_i_1, l, {i_2});
     const Rows<64> lse_i(scratch + 49920);
-    for (int row = own_row(); row < 64; row += threads)
-      lse_i[row] = (replace(t_6[row], -INFINITY, 0.0f) * 0.693147181f) + log(t_7[row]);
+    for (int y = own_row(); y < 64; y += threads)
+      lse_i[y] = (replace(m_i_1[y], -INFINITY, 0.0f) * 0.693147181f) + log(l_i_1[y]);
     write(lse_i, lse, {b, h, i_2});
   }
 }

@@ -131,10 +131,10 @@ template <isize R> struct Spans {
   }
   INLINE isize lo(isize r) const { return p[2 * r]; }
   INLINE isize hi(isize r) const { return p[2 * r + 1]; }
-  // The interval clamped to a tile of `width` columns.
-  INLINE void set(isize r, isize lo, isize hi, isize width) const {
-    p[2 * r] = smaller(larger(lo, 0), width);
-    p[2 * r + 1] = smaller(larger(hi, p[2 * r]), width);
+  // The columns [lo, hi) of the whole matrix, as those of a tile of `width` columns from `first` on.
+  INLINE void set(isize r, isize first, isize lo, isize hi, isize width) const {
+    p[2 * r] = smaller(larger(lo - first, 0), width);
+    p[2 * r + 1] = smaller(larger(hi - first, p[2 * r]), width);
   }
 };
 
@@ -522,36 +522,43 @@ extern "C" int attention_d64_dv64_f32_full_q_outer_br192_bc512_lazy_skip_panel16
   const Array<4> v = array<4>(v_tensor);
   const Array<4> o = array<4>(o_tensor);
   const Array<3> lse = array<3>(lse_tensor);
+  // as stated
+  const isize B = q.size[0];
+  const isize Hq = q.size[1];
   const isize Hkv = k.size[1];
   const isize Nq = q.size[2];
   const isize Nk = k.size[2];
-  const isize group = floordiv(q.size[1], Hkv);
-  // by parallel-loops
-  const Nest<4> nest = {{q.size[0], Hkv, group, Nq}, {1, 1, 1, 192}};
+  const isize group = floordiv(Hq, Hkv);
+  // by fold-scale
+  const auto factor = scale * 1.44269504f;
+  // by interchange, fuse-loops, parallel-loops
+  const Nest<4> nest = {{B, Hkv, group, Nq}, {1, 1, 1, 192}};
   return parallel(nest, threads, 760576, [&](const isize (&at)[4], char *scratch) {
     const isize b = at[0];
     const isize g = at[1];
-    const isize r_1 = at[2];
+    const isize r = at[2];
     const isize i = at[3];
-    const isize h = (g * group) + r_1;
     // as stated
+    const isize h = (g * group) + r;
     const Tile<192, 64, 64> qi(scratch + 0);
     read(qi, q, {b, h, i, 0});
     // by fold-scale
     const Tile<192, 64, 64> qis(scratch + 0);
-    for (isize row = 0; row < 192; ++row)
-      for (isize column = 0; column < 64; column += lanes)
-        store(qis.at(row, column), load(qi.at(row, column)) * all(scale * 1.44269504f));
-    const isize whole_to = larger(0, smaller(floordiv(Nk, 512) * 512, ((i + 192) <= Nq) ? Nk : 0));
+    for (isize y = 0; y < 192; ++y)
+      for (isize x = 0; x < 64; x += lanes)
+        store(qis.at(y, x), load(qi.at(y, x)) * all(factor));
     // by causal-skip
+    const isize whole_to = larger(0, smaller(floordiv(Nk, 512) * 512, ((i + 192) <= Nq) ? Nk : 0));
+    // as stated
     const Tile<192, 64, 64> acc(scratch + 49152);
-    for (isize row = 0; row < 192; ++row)
-      for (isize column = 0; column < 64; column += lanes)
-        store(acc.at(row, column), all(0.0f));
+    for (isize y = 0; y < 192; ++y)
+      for (isize x = 0; x < 64; x += lanes)
+        store(acc.at(y, x), all(0.0f));
     const Rows<192> l(scratch + 98304);
-    for (isize row = 0; row < 192; row += lanes) store(l.p + row, all(0.0f));
+    for (isize y = 0; y < 192; y += lanes) store(l.p + y, all(0.0f));
     const Rows<192> m(scratch + 99072);
-    for (isize row = 0; row < 192; row += lanes) store(m.p + row, all(-INFINITY));
+    for (isize y = 0; y < 192; y += lanes) store(m.p + y, all(-INFINITY));
+    // by interchange, keep-state, causal-skip
     for (isize j = 0; j < whole_to; j += 512) {
       // by pack
       const Panels<32, 64, 16> kj_panels(scratch + 99840);
@@ -560,47 +567,49 @@ extern "C" int attention_d64_dv64_f32_full_q_outer_br192_bc512_lazy_skip_panel16
       pack<64>(vj_panels, view(v, {b, g, j, 0}, 512));
       const Tile<192, 512, 512> s(scratch + 361984);
       product<false>(s, qis, kj_panels, Everything());
-      // by fuse-sweeps
+      // by nan-in-sum, fuse-sweeps
       const Rows<192> m_tile(scratch + 755200);
-      for (isize row = 0; row < 192; ++row) {
+      for (isize y = 0; y < 192; ++y) {
         Reduction<MaxNum> m_tile_row;
-        sweep(0, 512, [&](isize column, isize u, auto seen) INLINE_LAMBDA {
-          const vec s_1 = load(s.at(row, column));
+        sweep(0, 512, [&](isize x, isize u, auto seen) INLINE_LAMBDA {
+          const vec s_1 = load(s.at(y, x));
           m_tile_row.take(u, seen, s_1);
         });
-        m_tile[row] = m_tile_row.total();
+        m_tile[y] = m_tile_row.total();
       }
-      // by causal-skip
+      // as stated
       const Rows<192> m_new(scratch + 755200);
-      for (isize row = 0; row < 192; row += lanes) store(m_new.p + row, maximum(load(m.p + row), load(m_tile.p + row)));
-      const Rows<192> t(scratch + 755968);
-      for (isize row = 0; row < 192; row += lanes) store(t.p + row, replace(load(m_new.p + row), -INFINITY, 0.0f));
-      // by fuse-sweeps
+      for (isize y = 0; y < 192; y += lanes) store(m_new.p + y, maximum(load(m.p + y), load(m_tile.p + y)));
+      const Rows<192> top(scratch + 755968);
+      for (isize y = 0; y < 192; y += lanes) store(top.p + y, replace(load(m_new.p + y), -INFINITY, 0.0f));
+      // by lazy-rescale, base-2, fuse-sweeps
       const Tile<192, 512, 512> p(scratch + 361984);
       const Rows<192> l_tile(scratch + 756736);
-      for (isize row = 0; row < 192; ++row) {
-        const vec n_7 = all(t[row]);
+      for (isize y = 0; y < 192; ++y) {
+        const vec top_1 = all(top[y]);
         Reduction<Add> l_tile_row;
-        sweep(0, 512, [&](isize column, isize u, auto seen) INLINE_LAMBDA {
-          const vec s_2 = load(s.at(row, column));
-          const auto p_1 = exp2(s_2 - n_7);
-          store(p.at(row, column), p_1);
+        sweep(0, 512, [&](isize x, isize u, auto seen) INLINE_LAMBDA {
+          const vec s_2 = load(s.at(y, x));
+          const auto p_1 = exp2(s_2 - top_1);
+          store(p.at(y, x), p_1);
           l_tile_row.take(u, seen, p_1);
         });
-        l_tile[row] = l_tile_row.total();
+        l_tile[y] = l_tile_row.total();
       }
       // by base-2
       const Rows<192> alpha(scratch + 755968);
-      for (isize row = 0; row < 192; row += lanes) store(alpha.p + row, exp2(load(m.p + row) - load(t.p + row)));
-      // by causal-skip
+      for (isize y = 0; y < 192; y += lanes) store(alpha.p + y, exp2(load(m.p + y) - load(top.p + y)));
+      // as stated
       const Rows<192> l_new(scratch + 98304);
-      for (isize row = 0; row < 192; row += lanes) store(l_new.p + row, (load(l.p + row) * load(alpha.p + row)) + load(l_tile.p + row));
-      // by accumulate
+      for (isize y = 0; y < 192; y += lanes) store(l_new.p + y, (load(l.p + y) * load(alpha.p + y)) + load(l_tile.p + y));
+      // by lazy-rescale, accumulate
       scale_rows(acc, alpha);
+      // by lazy-rescale, pack, causal-skip, accumulate
       product<true>(acc, p, vj_panels, Everything());
       // as stated
-      for (isize row = 0; row < 192; row += lanes) store(m.p + row, load(m_new.p + row));
+      for (isize y = 0; y < 192; y += lanes) store(m.p + y, load(m_new.p + y));
     }
+    // by interchange, keep-state, causal-skip
     for (isize j_1 = whole_to; j_1 < Nk; j_1 += 512) {
       // by pack
       const Panels<32, 64, 16> kj_panels_1(scratch + 99840);
@@ -609,66 +618,67 @@ extern "C" int attention_d64_dv64_f32_full_q_outer_br192_bc512_lazy_skip_panel16
       pack<64>(vj_panels_1, view(v, {b, g, j_1, 0}, 512));
       // by mask-to-spans
       const Spans<192> span(scratch + 757504);
-      for (isize r = 0; r < 192; ++r) {
-        const isize row_1 = i + r;
-        span.set(r, j_1 - j_1, ((row_1 < Nq) ? Nk : j_1) - j_1, 512);
+      for (isize y = 0; y < 192; ++y) {
+        const isize row = i + y;
+        span.set(y, j_1, j_1, (row < Nq) ? Nk : j_1, 512);
       }
+      // by pack, mask-to-spans
       const Tile<192, 512, 512> s_3(scratch + 361984);
       product<false>(s_3, qis, kj_panels_1, Only<192>(span));
-      // by fuse-sweeps
+      // by nan-in-sum, mask-to-spans, fuse-sweeps
       const Rows<192> m_tile_1(scratch + 755200);
-      for (isize row = 0; row < 192; ++row) {
+      for (isize y = 0; y < 192; ++y) {
         Reduction<MaxNum> m_tile_1_row;
-        sweep(span.lo(row), span.hi(row), [&](isize column, isize u, auto seen) INLINE_LAMBDA {
-          const vec s_4 = load(s_3.at(row, column));
+        sweep(span.lo(y), span.hi(y), [&](isize x, isize u, auto seen) INLINE_LAMBDA {
+          const vec s_4 = load(s_3.at(y, x));
           m_tile_1_row.take(u, seen, s_4);
         });
-        m_tile_1[row] = m_tile_1_row.total();
+        m_tile_1[y] = m_tile_1_row.total();
       }
       // as stated
       const Rows<192> m_new_1(scratch + 755200);
-      for (isize row = 0; row < 192; row += lanes) store(m_new_1.p + row, maximum(load(m.p + row), load(m_tile_1.p + row)));
-      const Rows<192> t_1(scratch + 755968);
-      for (isize row = 0; row < 192; row += lanes) store(t_1.p + row, replace(load(m_new_1.p + row), -INFINITY, 0.0f));
-      // by fuse-sweeps
+      for (isize y = 0; y < 192; y += lanes) store(m_new_1.p + y, maximum(load(m.p + y), load(m_tile_1.p + y)));
+      const Rows<192> top_2(scratch + 755968);
+      for (isize y = 0; y < 192; y += lanes) store(top_2.p + y, replace(load(m_new_1.p + y), -INFINITY, 0.0f));
+      // by lazy-rescale, base-2, mask-to-spans, fuse-sweeps
       const Tile<192, 512, 512> p_2(scratch + 361984);
       const Rows<192> l_tile_1(scratch + 756736);
-      for (isize row = 0; row < 192; ++row) {
-        const vec n_13 = all(t_1[row]);
+      for (isize y = 0; y < 192; ++y) {
+        const vec top_3 = all(top_2[y]);
         Reduction<Add> l_tile_1_row;
-        sweep(span.lo(row), span.hi(row), [&](isize column, isize u, auto seen) INLINE_LAMBDA {
-          const vec s_5 = load(s_3.at(row, column));
-          const auto p_3 = exp2(s_5 - n_13);
-          store(p_2.at(row, column), p_3);
+        sweep(span.lo(y), span.hi(y), [&](isize x, isize u, auto seen) INLINE_LAMBDA {
+          const vec s_5 = load(s_3.at(y, x));
+          const auto p_3 = exp2(s_5 - top_3);
+          store(p_2.at(y, x), p_3);
           l_tile_1_row.take(u, seen, p_3);
         });
-        l_tile_1[row] = l_tile_1_row.total();
+        l_tile_1[y] = l_tile_1_row.total();
       }
       // by base-2
       const Rows<192> alpha_1(scratch + 755968);
-      for (isize row = 0; row < 192; row += lanes) store(alpha_1.p + row, exp2(load(m.p + row) - load(t_1.p + row)));
+      for (isize y = 0; y < 192; y += lanes) store(alpha_1.p + y, exp2(load(m.p + y) - load(top_2.p + y)));
       // as stated
       const Rows<192> l_new_1(scratch + 98304);
-      for (isize row = 0; row < 192; row += lanes) store(l_new_1.p + row, (load(l.p + row) * load(alpha_1.p + row)) + load(l_tile_1.p + row));
-      // by accumulate
+      for (isize y = 0; y < 192; y += lanes) store(l_new_1.p + y, (load(l.p + y) * load(alpha_1.p + y)) + load(l_tile_1.p + y));
+      // by lazy-rescale, accumulate
       scale_rows(acc, alpha_1);
+      // by lazy-rescale, pack, mask-to-spans, accumulate
       product<true>(acc, p_2, vj_panels_1, Over<192>(span));
       // as stated
-      for (isize row = 0; row < 192; row += lanes) store(m.p + row, load(m_new_1.p + row));
+      for (isize y = 0; y < 192; y += lanes) store(m.p + y, load(m_new_1.p + y));
     }
     // by lazy-rescale
-    const Rows<192> t_2(scratch + 755200);
-    for (isize row = 0; row < 192; row += lanes) store(t_2.p + row, replace(load(l.p + row), 0.0f, 1.0f));
-    const Tile<192, 64, 64> t_3(scratch + 49152);
-    for (isize row = 0; row < 192; ++row)
-      for (isize column = 0; column < 64; column += lanes)
-        store(t_3.at(row, column), load(acc.at(row, column)) / all(t_2[row]));
+    const Rows<192> divisor(scratch + 755200);
+    for (isize y = 0; y < 192; y += lanes) store(divisor.p + y, replace(load(l.p + y), 0.0f, 1.0f));
+    const Tile<192, 64, 64> o_i(scratch + 49152);
+    for (isize y = 0; y < 192; ++y)
+      for (isize x = 0; x < 64; x += lanes)
+        store(o_i.at(y, x), load(acc.at(y, x)) / all(divisor[y]));
     // as stated
-    write(t_3, o, {b, h, i, 0});
+    write(o_i, o, {b, h, i, 0});
     const Rows<192> lse_i(scratch + 99072);
-    for (isize row = 0; row < 192; row += lanes) store(lse_i.p + row, (replace(load(m.p + row), -INFINITY, 0.0f) * all(0.693147181f)) + log(load(l.p + row)));
+    for (isize y = 0; y < 192; y += lanes) store(lse_i.p + y, (replace(load(m.p + y), -INFINITY, 0.0f) * all(0.693147181f)) + log(load(l.p + y)));
     write(lse_i, lse, {b, h, i});
     return true;
   });
-
 }

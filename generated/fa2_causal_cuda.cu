@@ -116,10 +116,10 @@ template <int R> struct Spans {
   __device__ explicit Spans(void *memory) : p((isize *)memory) {}
   __device__ int lo(int row) const { return int(p[2 * row]); }
   __device__ int hi(int row) const { return int(p[2 * row + 1]); }
-  // The interval clamped to a tile of `width` columns.
-  __device__ void set(int row, isize lo, isize hi, isize width) const {
-    p[2 * row] = smaller(larger(lo, 0), width);
-    p[2 * row + 1] = smaller(larger(hi, p[2 * row]), width);
+  // The columns [lo, hi) of the whole matrix, as those of a tile of `width` columns from `first` on.
+  __device__ void set(int r, isize first, isize lo, isize hi, isize width) const {
+    p[2 * r] = smaller(larger(lo - first, 0), width);
+    p[2 * r + 1] = smaller(larger(hi - first, p[2 * r]), width);
   }
 };
 
@@ -266,38 +266,46 @@ extern "C" __global__ void __launch_bounds__(threads) attention_d64_dv64_f32_cau
   const auto v = array<float, 4>(v_tensor);
   const auto o = array<float, 4>(o_tensor);
   const auto lse = array<float, 3>(lse_tensor);
+  // as stated
+  const isize B = q.size[0];
+  const isize Hq = q.size[1];
   const isize Hkv = k.size[1];
   const isize Nq = q.size[2];
   const isize Nk = k.size[2];
   const isize offset = Nk - Nq;
-  const isize group = floordiv(q.size[1], Hkv);
-  // by parallel-loops
+  const isize group = floordiv(Hq, Hkv);
+  // by fold-scale
+  const float factor = scale * 1.44269504f;
+  // by interchange, fuse-loops, parallel-loops
   isize iteration = blockIdx.x;
   const isize i = unravel(iteration, Nq, 64);
-  const isize r_1 = unravel(iteration, group, 1);
+  const isize r = unravel(iteration, group, 1);
   const isize g = unravel(iteration, Hkv, 1);
-  const isize b = unravel(iteration, q.size[0], 1);
-  const isize h = (g * group) + r_1;
+  const isize b = unravel(iteration, B, 1);
   // as stated
+  const isize h = (g * group) + r;
   const Tile<64, 64, 65> qi(scratch + 0);
   read(qi, q, {b, h, i, 0});
   // by fold-scale
   const Tile<64, 64, 65> qis(scratch + 0);
-  for (int row = warp(); row < 64; row += warps)
-    for (int column = lane(); column < 64; column += lanes)
-      qis.at(row, column) = qi.at(row, column) * (scale * 1.44269504f);
-  const isize whole_to = larger(0, smaller(smaller(floordiv(Nk, 64) * 64, ((i + 64) <= Nq) ? Nk : 0), floordiv((offset + i) + 1, 64) * 64));
+  for (int y = warp(); y < 64; y += warps)
+    for (int x = lane(); x < 64; x += lanes)
+      qis.at(y, x) = qi.at(y, x) * factor;
   // by causal-skip
+  const isize whole_to = larger(0, smaller(smaller(floordiv(Nk, 64) * 64, ((i + 64) <= Nq) ? Nk : 0), floordiv((offset + i) + 1, 64) * 64));
+  const isize seen_to = smaller(Nk, floordiv((offset + i) + 127, 64) * 64);
+  // as stated
   const Tile<64, 64, 65> acc(scratch + 16640);
-  for (int row = warp(); row < 64; row += warps)
-    for (int column = lane(); column < 64; column += lanes)
-      acc.at(row, column) = 0.0f;
+  for (int y = warp(); y < 64; y += warps)
+    for (int x = lane(); x < 64; x += lanes)
+      acc.at(y, x) = 0.0f;
   const Rows<64> l(scratch + 33280);
-  for (int row = own_row(); row < 64; row += threads)
-    l[row] = 0.0f;
+  for (int y = own_row(); y < 64; y += threads)
+    l[y] = 0.0f;
   const Rows<64> m(scratch + 33536);
-  for (int row = own_row(); row < 64; row += threads)
-    m[row] = -INFINITY;
+  for (int y = own_row(); y < 64; y += threads)
+    m[y] = -INFINITY;
+  // by interchange, keep-state, causal-skip
   for (isize j = 0; j < whole_to; j += 64) {
     // by sink-loads
     __syncthreads();
@@ -305,62 +313,64 @@ extern "C" __global__ void __launch_bounds__(threads) attention_d64_dv64_f32_cau
     read(kj, k, {b, g, j, 0});
     const Tile<64, 64, 65> vj(scratch + 50432);
     read(vj, v, {b, g, j, 0});
-    // by causal-skip
+    // as stated
     __syncthreads();
     const Tile<64, 64, 65> s(scratch + 67072);
     product<true, false>(s, qis, kj, Everything<64>());
-    // by fuse-sweeps
+    // by nan-in-sum, fuse-sweeps
     const Rows<64> m_tile(scratch + 83712);
-    for (int row = warp(); row < 64; row += warps) {
+    for (int y = warp(); y < 64; y += warps) {
       float m_tile_row = MaxNum::neutral();
-      for (int column = lane(); column < 64; column += lanes) {
-        const float s_1 = s.at(row, column);
+      for (int x = lane(); x < 64; x += lanes) {
+        const float s_1 = s.at(y, x);
         m_tile_row = MaxNum::combine(m_tile_row, s_1);
       }
       m_tile_row = reduce<MaxNum>(m_tile_row);
-      if (owns(row)) m_tile[row] = m_tile_row;
+      if (owns(y)) m_tile[y] = m_tile_row;
     }
-    // by causal-skip
+    // as stated
     const Rows<64> m_new(scratch + 83712);
-    for (int row = own_row(); row < 64; row += threads)
-      m_new[row] = maximum(m[row], m_tile[row]);
-    const Rows<64> t(scratch + 83968);
-    for (int row = own_row(); row < 64; row += threads)
-      t[row] = replace(m_new[row], -INFINITY, 0.0f);
-    // by fuse-sweeps
+    for (int y = own_row(); y < 64; y += threads)
+      m_new[y] = maximum(m[y], m_tile[y]);
+    const Rows<64> top(scratch + 83968);
+    for (int y = own_row(); y < 64; y += threads)
+      top[y] = replace(m_new[y], -INFINITY, 0.0f);
+    // by lazy-rescale, base-2, fuse-sweeps
     __syncwarp();
     const Tile<64, 64, 65> p(scratch + 67072);
     const Rows<64> l_tile(scratch + 84224);
-    for (int row = warp(); row < 64; row += warps) {
-      const float n_16 = t[row];
+    for (int y = warp(); y < 64; y += warps) {
+      const float top_1 = top[y];
       float l_tile_row = Add::neutral();
-      for (int column = lane(); column < 64; column += lanes) {
-        const float s_2 = s.at(row, column);
-        const float p_1 = exp2(s_2 - n_16);
-        p.at(row, column) = p_1;
+      for (int x = lane(); x < 64; x += lanes) {
+        const float s_2 = s.at(y, x);
+        const float p_1 = exp2(s_2 - top_1);
+        p.at(y, x) = p_1;
         l_tile_row = Add::combine(l_tile_row, p_1);
       }
       l_tile_row = reduce<Add>(l_tile_row);
-      if (owns(row)) l_tile[row] = l_tile_row;
+      if (owns(y)) l_tile[y] = l_tile_row;
     }
     // by base-2
     __syncwarp();
     const Rows<64> alpha(scratch + 83968);
-    for (int row = own_row(); row < 64; row += threads)
-      alpha[row] = exp2(m[row] - t[row]);
-    // by causal-skip
+    for (int y = own_row(); y < 64; y += threads)
+      alpha[y] = exp2(m[y] - top[y]);
+    // as stated
     const Rows<64> l_new(scratch + 33280);
-    for (int row = own_row(); row < 64; row += threads)
-      l_new[row] = (l[row] * alpha[row]) + l_tile[row];
-    // by accumulate
+    for (int y = own_row(); y < 64; y += threads)
+      l_new[y] = (l[y] * alpha[y]) + l_tile[y];
+    // by lazy-rescale, accumulate
     __syncwarp();
     scale_rows(acc, alpha);
+    // by lazy-rescale, causal-skip, accumulate
     product<false, true>(acc, p, vj, Everything<64>());
     // as stated
-    for (int row = own_row(); row < 64; row += threads)
-      m[row] = m_new[row];
+    for (int y = own_row(); y < 64; y += threads)
+      m[y] = m_new[y];
   }
-  for (isize j_1 = whole_to; j_1 < smaller(Nk, floordiv((offset + i) + 127, 64) * 64); j_1 += 64) {
+  // by interchange, keep-state, causal-skip
+  for (isize j_1 = whole_to; j_1 < seen_to; j_1 += 64) {
     // by sink-loads
     __syncthreads();
     const Tile<64, 64, 65> kj_1(scratch + 33792);
@@ -369,81 +379,82 @@ extern "C" __global__ void __launch_bounds__(threads) attention_d64_dv64_f32_cau
     read(vj_1, v, {b, g, j_1, 0});
     // by mask-to-spans
     const Spans<64> span(scratch + 84480);
-    for (int r = own_row(); r < 64; r += threads) {
-      const isize row_1 = i + r;
-      span.set(r, j_1 - j_1, ((row_1 < Nq) ? smaller(Nk, (row_1 + offset) + 1) : j_1) - j_1, 64);
+    for (int y = own_row(); y < 64; y += threads) {
+      const isize row = i + y;
+      span.set(y, j_1, j_1, (row < Nq) ? smaller(Nk, (row + offset) + 1) : j_1, 64);
     }
     __syncthreads();
     const Tile<64, 64, 65> s_3(scratch + 67072);
     product<true, false>(s_3, qis, kj_1, Everything<64>());
-    // by fuse-sweeps
+    // by nan-in-sum, mask-to-spans, fuse-sweeps
     const Rows<64> m_tile_1(scratch + 83712);
-    for (int row = warp(); row < 64; row += warps) {
-      const int lo = span.lo(row), hi = span.hi(row);
+    for (int y = warp(); y < 64; y += warps) {
+      const int lo = span.lo(y), hi = span.hi(y);
       float m_tile_1_row = MaxNum::neutral();
-      for (int column = lane(); column < 64; column += lanes) {
-        if (column < lo || hi <= column) continue;
-        const float s_4 = s_3.at(row, column);
+      for (int x = lane(); x < 64; x += lanes) {
+        if (x < lo || hi <= x) continue;
+        const float s_4 = s_3.at(y, x);
         m_tile_1_row = MaxNum::combine(m_tile_1_row, s_4);
       }
       m_tile_1_row = reduce<MaxNum>(m_tile_1_row);
-      if (owns(row)) m_tile_1[row] = m_tile_1_row;
+      if (owns(y)) m_tile_1[y] = m_tile_1_row;
     }
     // as stated
     const Rows<64> m_new_1(scratch + 83712);
-    for (int row = own_row(); row < 64; row += threads)
-      m_new_1[row] = maximum(m[row], m_tile_1[row]);
-    const Rows<64> t_1(scratch + 83968);
-    for (int row = own_row(); row < 64; row += threads)
-      t_1[row] = replace(m_new_1[row], -INFINITY, 0.0f);
-    // by fuse-sweeps
+    for (int y = own_row(); y < 64; y += threads)
+      m_new_1[y] = maximum(m[y], m_tile_1[y]);
+    const Rows<64> top_2(scratch + 83968);
+    for (int y = own_row(); y < 64; y += threads)
+      top_2[y] = replace(m_new_1[y], -INFINITY, 0.0f);
+    // by lazy-rescale, base-2, mask-to-spans, fuse-sweeps
     __syncwarp();
     const Tile<64, 64, 65> p_2(scratch + 67072);
     const Rows<64> l_tile_1(scratch + 84224);
-    for (int row = warp(); row < 64; row += warps) {
-      const float n_25 = t_1[row];
-      const int lo = span.lo(row), hi = span.hi(row);
+    for (int y = warp(); y < 64; y += warps) {
+      const float top_3 = top_2[y];
+      const int lo = span.lo(y), hi = span.hi(y);
       float l_tile_1_row = Add::neutral();
-      for (int column = lane(); column < 64; column += lanes) {
-        if (column < lo || hi <= column) continue;
-        const float s_5 = s_3.at(row, column);
-        const float p_3 = exp2(s_5 - n_25);
-        p_2.at(row, column) = p_3;
+      for (int x = lane(); x < 64; x += lanes) {
+        if (x < lo || hi <= x) continue;
+        const float s_5 = s_3.at(y, x);
+        const float p_3 = exp2(s_5 - top_3);
+        p_2.at(y, x) = p_3;
         l_tile_1_row = Add::combine(l_tile_1_row, p_3);
       }
       l_tile_1_row = reduce<Add>(l_tile_1_row);
-      if (owns(row)) l_tile_1[row] = l_tile_1_row;
+      if (owns(y)) l_tile_1[y] = l_tile_1_row;
     }
     // by base-2
     __syncwarp();
     const Rows<64> alpha_1(scratch + 83968);
-    for (int row = own_row(); row < 64; row += threads)
-      alpha_1[row] = exp2(m[row] - t_1[row]);
+    for (int y = own_row(); y < 64; y += threads)
+      alpha_1[y] = exp2(m[y] - top_2[y]);
     // as stated
     const Rows<64> l_new_1(scratch + 33280);
-    for (int row = own_row(); row < 64; row += threads)
-      l_new_1[row] = (l[row] * alpha_1[row]) + l_tile_1[row];
-    // by accumulate
+    for (int y = own_row(); y < 64; y += threads)
+      l_new_1[y] = (l[y] * alpha_1[y]) + l_tile_1[y];
+    // by lazy-rescale, accumulate
     __syncwarp();
     scale_rows(acc, alpha_1);
+    // by lazy-rescale, mask-to-spans, accumulate
     product<false, true>(acc, p_2, vj_1, span);
     // as stated
-    for (int row = own_row(); row < 64; row += threads)
-      m[row] = m_new_1[row];
+    for (int y = own_row(); y < 64; y += threads)
+      m[y] = m_new_1[y];
   }
   // by lazy-rescale
-  const Rows<64> t_2(scratch + 83712);
-  for (int row = own_row(); row < 64; row += threads)
-    t_2[row] = replace(l[row], 0.0f, 1.0f);
+  const Rows<64> divisor(scratch + 83712);
+  for (int y = own_row(); y < 64; y += threads)
+    divisor[y] = replace(l[y], 0.0f, 1.0f);
   __syncwarp();
-  const Tile<64, 64, 65> t_3(scratch + 16640);
-  for (int row = warp(); row < 64; row += warps)
-    for (int column = lane(); column < 64; column += lanes)
-      t_3.at(row, column) = acc.at(row, column) / t_2[row];
+  const Tile<64, 64, 65> o_i(scratch + 16640);
+  for (int y = warp(); y < 64; y += warps)
+    for (int x = lane(); x < 64; x += lanes)
+      o_i.at(y, x) = acc.at(y, x) / divisor[y];
   // as stated
-  write(t_3, o, {b, h, i, 0});
+  write(o_i, o, {b, h, i, 0});
   const Rows<64> lse_i(scratch + 33536);
-  for (int row = own_row(); row < 64; row += threads)
-    lse_i[row] = (replace(m[row], -INFINITY, 0.0f) * 0.693147181f) + log(l[row]);
+  for (int y = own_row(); y < 64; y += threads)
+    lse_i[y] = (replace(m[y], -INFINITY, 0.0f) * 0.693147181f) + log(l[y]);
   write(lse_i, lse, {b, h, i});
 }

@@ -3,26 +3,12 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
 from typing import ClassVar
 
 from flashgen.errors import InvalidArgument
+from flashgen.plan.layout import TileLayout
 from flashgen.problem import Problem
 from flashgen.schedule import Schedule
-
-
-@dataclass(frozen=True)
-class TileLayout:
-    """How the plan lays a tile out in scratch memory: both extents are rounded up to these multiples.
-
-    What lies in the padding is never specified; an operation may write it and must not let it through.
-    """
-
-    rows: int = 1
-    cols: int = 1
-    odd: bool = False
-    """Whether rows are an odd number of elements apart: then those of a column lie in different banks."""
-
 
 LENGTH_STEPS = (12, 48, 64)
 """Lengths up to which a smaller tile may pay."""
@@ -42,7 +28,7 @@ class Target(ABC):
     layout: ClassVar[TileLayout]
     layers: ClassVar[tuple[str, ...]]
     """Files of the language's folder that a kernel includes, in order."""
-    threads: ClassVar[int] = 0
+    block_threads: ClassVar[int] = 0
     """Threads of a block that share its tiles; barriers are then part of the plan. 0: each has its own."""
 
     def complete(self, problem: Problem, schedule: Schedule) -> Schedule:

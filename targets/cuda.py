@@ -24,7 +24,7 @@ class Cuda(Target):
     dtypes = ("float32", "float16")
     layout = TileLayout(odd=True)
     layers = ("threads.cuh", "tiles.cuh", "dot.cuh")
-    threads = 128
+    block_threads = 128
     architectures: ClassVar[tuple[str, ...]] = ("sm_80", "sm_90")
     shared_limit: ClassVar[int] = 163 << 10
     """Bytes of shared memory that a block may have on sm_80; sm_90 has 227 KiB, sm_86 and sm_89 have 99."""

@@ -86,9 +86,9 @@ class Emitted:
 def emitted(problem: Problem, schedule: Schedule) -> Emitted:
     """The kernel with the target's tiles where the schedule leaves them open."""
     schedule = TARGET.complete(problem, schedule)
-    launch = emission.launch(problem, schedule, TARGET)
-    assert launch is not None
-    return Emitted(problem, schedule, emission.source(problem, schedule, TARGET), launch)
+    kernel = emission.emit(problem, schedule, TARGET)
+    assert kernel.launch is not None
+    return Emitted(problem, schedule, kernel.source, kernel.launch)
 
 
 def strided(x: Inputs, lay: Callable[[np.ndarray], np.ndarray]) -> Inputs:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
-import types
 from dataclasses import replace
 
 import numpy as np
@@ -13,6 +12,7 @@ import pytest
 
 import flashgen
 from flashgen import FA1, FA2, Problem, Schedule, api
+from flashgen.emission import Emitted, variant
 from flashgen.errors import InvalidArgument, MissingTool
 from flashgen.runtime import cpu_features
 from flashgen.targets.cpu import Avx2, Avx512
@@ -25,17 +25,13 @@ def emitted(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFa
     skip_unless_it_runs(Avx2())
     calls: list[tuple[Problem, Schedule, str]] = []
 
-    def source(problem: Problem, schedule: Schedule, target: Avx2) -> str:
-        assert schedule.complete
+    def emit(problem: Problem, schedule: Schedule, target: Avx2) -> Emitted:
+        schedule = target.complete(problem, schedule)
         calls.append((problem, schedule, target.name))
-        return attention_source(variant(problem, schedule, target), problem)
+        name = variant(problem, schedule, target)
+        return Emitted(name, schedule, attention_source(name, problem), None)
 
-    def variant(problem: Problem, schedule: Schedule, target: Avx2) -> str:
-        return f"{problem.name}_{schedule.name}_{target.name}"
-
-    emission = types.ModuleType("flashgen.emission")
-    emission.source, emission.variant = source, variant  # pyright: ignore[reportAttributeAccessIssue]
-    monkeypatch.setitem(sys.modules, "flashgen.emission", emission)
+    monkeypatch.setattr("flashgen.emission.emit", emit)
     monkeypatch.setenv("FLASHGEN_CACHE_DIR", str(tmp_path_factory.getbasetemp() / "api-cache"))
     caches = (api._compile, api._kernel)
     for cache in caches:

@@ -8,9 +8,9 @@ from dataclasses import replace
 import pytest
 
 from flashgen.emission import kernel_plan
+from flashgen.errors import CannotEmit
 from flashgen.plan.barriers import unordered, with_barriers
 from flashgen.plan.model import Buffer, KernelPlan, Operand, Statement
-from flashgen.plan.planner import CannotPlan
 from flashgen.problem import ALIGNMENTS, Problem
 from flashgen.schedule import Schedule
 from flashgen.targets.cuda import Cuda
@@ -49,8 +49,8 @@ def store(value: Operand, memory: Operand, index: Operand) -> Statement:
     return Statement("tile_store", ins=[value, memory, index, ZERO], attrs={"shape": value.shape})
 
 
-def compute(out: Operand, *ins: Operand, uses: int = 0) -> Statement:
-    return Statement("arith_addf", "elementwise", [out], list(ins), uses=uses)
+def compute(out: Operand, *ins: Operand, inline: bool = False) -> Statement:
+    return Statement("arith_addf", "elementwise", [out], list(ins), inline=inline)
 
 
 def dot(out: Operand, left: Operand, right: Operand) -> Statement:
@@ -132,7 +132,7 @@ def test_overlap_in_part():
 
 
 def test_what_is_spelled_later_is_read_later():
-    later = compute(Operand("tile", "later", (ROWS, 8)), A, R, uses=1)
+    later = compute(Operand("tile", "later", (ROWS, 8)), A, R, inline=True)
     assert barriers(load(R), later, load(T), compute(B, later.outs[0], C)) == "r later t team b"
     assert barriers(later, compute(B, later.outs[0]), load(R)) == "later b team r"
 
@@ -209,10 +209,10 @@ def test_arrays_of_other_shapes_have_other_owners():
 
 
 def test_an_unknown_operation_is_refused():
-    with pytest.raises(CannotPlan, match="tile_pack: which threads touch what is not known"):
+    with pytest.raises(CannotEmit, match="tile_pack: which threads touch what is not known"):
         with_barriers(plan(Statement("tile_pack", outs=[A], ins=[B])))
     packed = Operand("packed", "p", (1, 8, 8))
-    with pytest.raises(CannotPlan, match="p: threads do not share values of kind packed"):
+    with pytest.raises(CannotEmit, match="p: threads do not share values of kind packed"):
         with_barriers(plan(dot(C, A, packed)))
 
 

@@ -127,7 +127,7 @@ def test_usage_errors_have_the_same_status() -> None:
 
 def test_faults_are_not_dressed_up(monkeypatch: pytest.MonkeyPatch) -> None:
     """Only deliberate refusals are one line: anything else keeps its traceback."""
-    monkeypatch.setattr("flashgen.emission.source", lambda *args: 1 / 0)
+    monkeypatch.setattr("flashgen.emission.emit", lambda *args: 1 / 0)
     assert isinstance(invoke("emit").exception, ZeroDivisionError)
 
 

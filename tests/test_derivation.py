@@ -13,9 +13,9 @@ from flashgen.build import build
 from flashgen.ir.compute import DotOp
 from flashgen.ir.dialect import parse
 from flashgen.ir.memory import LoadOp, StoreOp
+from flashgen.ir.provenance import made_by
 from flashgen.ir.regions import MaskOp
-from flashgen.passes.pipeline import derivation, parse_passes, pipeline, run
-from flashgen.passes.provenance import made_by
+from flashgen.passes.pipeline import REGISTRY, derivation, parse_passes, pipeline, run
 from flashgen.problem import ALIGNMENTS, Problem
 from flashgen.schedule import FA1, Schedule
 from tests.modules import COMBINATIONS, stages
@@ -181,9 +181,30 @@ def test_cleanup_passes_of_xdsl_keep_the_meaning():
 
 def test_every_pass_signs_what_it_makes():
     for name, module in stages(PROBLEM, Schedule("q-outer", 4, 4, panel=16)).items():
-        makers = {made_by(op) for op in module.walk()}
-        assert name in makers or name == "final"
-    assert {made_by(op) for op in build(PROBLEM, 4, 4).walk()} == {"build"}
+        makers = {name for op in module.walk() for name in made_by(op)}
+        assert name in makers or name in ("build", "final")
+    assert {made_by(op) for op in build(PROBLEM, 4, 4).walk()} == {()}
+
+
+def test_copies_keep_their_makers():
+    """causal-skip's copies of a loop are signed alike, but for what it changed in one of them."""
+    module = stages(PROBLEM, Schedule("q-outer", 4, 4, panel=0))["causal-skip"]
+    whole, cut = (op for op in module.walk() if isinstance(op, scf.ForOp) and op.iter_args)
+    changed = []
+    theirs = {op.results[0].name_hint: op for op in cut.body.block.ops if op.results}
+    for op in whole.body.block.ops:
+        twin = theirs.get(op.results[0].name_hint) if op.results else None
+        if op.results and op.results[0].name_hint and twin and made_by(op) != made_by(twin):
+            changed.append((op.results[0].name_hint, made_by(op)))
+    assert changed == [("pv", (*made_by(theirs["pv"]), "causal-skip"))]
+    assert made_by(theirs["m_new"]) == ()
+
+
+def test_makers_stand_in_the_order_in_which_they_acted():
+    module = stages(PROBLEM, Schedule("q-outer", 4, 4, panel=16))["final"]
+    order = list(REGISTRY)
+    for op in module.walk():
+        assert list(made_by(op)) == sorted(made_by(op), key=order.index)
 
 
 def test_the_builder_needs_no_pass():

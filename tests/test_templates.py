@@ -13,10 +13,11 @@ import jinja2
 import pytest
 from jinja2 import nodes
 
-from flashgen.emission import kernel_plan, languages
+from flashgen.emission import kernel_plan
 from flashgen.passes.pipeline import REGISTRY
 from flashgen.plan import model
 from flashgen.problem import ALIGNMENTS, Problem
+from flashgen.render import languages
 from flashgen.schedule import Schedule
 from flashgen.targets import TARGETS
 from tests.compiled import pairwise

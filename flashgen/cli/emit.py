@@ -93,9 +93,9 @@ def emit(
     if print_ir or print_ir_after is not None or print_ir_after_all:
         text, suffix = module_text(problem, schedule, print_ir_after, print_ir_after_all), ".mlir"
     else:
-        from flashgen.emission import source
+        from flashgen import emission
 
-        text, suffix = source(problem, schedule, machine, with_main), machine.suffix
+        text, suffix = emission.emit(problem, schedule, machine, with_main).source, machine.suffix
     if output is None:
         typer.echo(text, nl=False)
         return

@@ -19,6 +19,7 @@ from xdsl.dialects import arith
 from xdsl.dialects.builtin import ModuleOp
 
 from flashgen.ir.compute import DotOp, ScaleRowsOp
+from flashgen.ir.provenance import inherit
 from flashgen.passes.base import TilePass
 from flashgen.passes.edit import erase, remove_dead, swap
 from flashgen.passes.patterns import only_use, row_factor, unbroadcast
@@ -50,7 +51,9 @@ class AccumulatePass(TilePass[Update]):
         for total, n in match.sums:
             dot = total.operands[n].owner
             assert isinstance(dot, DotOp)
-            swap(total, dot.but(acc=total.operands[1 - n]))
+            onto = dot.but(acc=total.operands[1 - n])
+            swap(total, onto)
+            inherit(onto, [onto, dot])
             erase(dot)
         for product, n in match.products:
             factor = row_factor(product.operands[n])

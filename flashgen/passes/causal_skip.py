@@ -29,12 +29,12 @@ from flashgen.analysis.ranges import Choice, Edge, Part, Rounded, parts
 from flashgen.ir.compute import DotOp, SelectOp
 from flashgen.ir.construct import add, ceildiv, floordiv, larger, mul, smaller
 from flashgen.ir.memory import LoadOp, extents
+from flashgen.ir.provenance import claim, keep
 from flashgen.ir.regions import MaskOp
 from flashgen.ir.types import element_of, i1, shape_of
 from flashgen.passes.arithmetic import choose, emit, emit_at_most_zero
 from flashgen.passes.base import TilePass
 from flashgen.passes.edit import insert_before, remove_dead, shared_index, swap
-from flashgen.passes.provenance import claim
 
 
 @dataclass(frozen=True)
@@ -113,6 +113,7 @@ class CausalSkipPass(TilePass[list[Split]]):
             piece = loop
             if part is not split.parts[-1]:  # the last part is masked, and stays the loop that it was
                 piece = loop.clone()
+                keep(piece, loop)
                 insert_before(loop, piece)
             piece.operands = [lo, hi, loop.step, *carried]
             carried = list(piece.results)

@@ -8,6 +8,7 @@ from xdsl.ir import Block, Operation, SSAValue
 from xdsl.transforms.dead_code_elimination import dce
 
 from flashgen.ir.compute import BroadcastOp
+from flashgen.ir.provenance import inherit
 from flashgen.ir.types import f32, index
 
 
@@ -45,8 +46,9 @@ def insert_at_first_use(v: SSAValue, *ops: Operation) -> None:
 
 
 def swap(old: Operation, new: Operation) -> None:
-    """Put ``new`` where ``old`` is: its results take over the names and the uses."""
+    """Put ``new`` where ``old`` is: its results take over the names and the uses, it the old one's makers."""
     insert_before(old, new)
+    inherit(new, [old])
     for before, after in zip(old.results, new.results, strict=True):
         after.name_hint = before.name_hint
         before.replace_all_uses_with(after)

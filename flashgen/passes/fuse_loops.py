@@ -16,9 +16,9 @@ from xdsl.traits import is_side_effect_free
 
 from flashgen.analysis.dependence import confined, describe, ordered_stores, strangers, touching
 from flashgen.analysis.linear import induction, same
+from flashgen.ir.provenance import claim, inherit
 from flashgen.passes.base import TilePass
 from flashgen.passes.edit import erase, insert_before
-from flashgen.passes.provenance import claim
 
 
 @dataclass(frozen=True)
@@ -67,6 +67,7 @@ class FuseLoopsPass(TilePass[list[Run]]):
         for run in match:
             target, *others = run.loops
             insert_before(target, *run.between)
+            inherit(target, run.loops)
             for loop in others:
                 merge(target, loop)
             claim(target, self.name)

@@ -16,8 +16,8 @@ from xdsl.dialects.builtin import ModuleOp
 
 from flashgen.analysis.dependence import describe, distances, strangers, touching
 from flashgen.analysis.linear import induction, inside
+from flashgen.ir.provenance import claim
 from flashgen.passes.base import TilePass
-from flashgen.passes.provenance import claim
 
 Pair = tuple[scf.ForOp, scf.ForOp]
 

@@ -22,10 +22,10 @@ from flashgen.analysis.linear import accesses, inside, same_address, stored
 from flashgen.analysis.padding import mixes_rows
 from flashgen.analysis.state import Cell, cells
 from flashgen.ir.memory import LoadOp, StoreOp
+from flashgen.ir.provenance import claim, inherit
 from flashgen.ir.types import element_of
 from flashgen.passes.base import TilePass
 from flashgen.passes.edit import erase, insert_before, remove_dead
-from flashgen.passes.provenance import claim
 
 
 @dataclass(frozen=True)
@@ -117,6 +117,7 @@ def promote(loop: scf.ForOp, state: list[Cell]) -> scf.ForOp:
     start = [*loop.iter_args, *(cell.old for cell in state)]
     new = scf.ForOp(loop.lb, loop.ub, loop.step, start, loop.detach_region(loop.body))
     insert_before(loop, new)
+    inherit(new, [loop])
     for before, after in zip(loop.results, new.results, strict=False):
         before.replace_all_uses_with(after)
     for cell, result in zip(state, new.results[len(loop.results) :], strict=True):

@@ -34,13 +34,13 @@ from flashgen.analysis.state import (
     updating_loop,
 )
 from flashgen.ir.compute import DotOp, ReplaceOp, RowMaxOp, RowSumOp
-from flashgen.ir.construct import divf, nonzero, rows
+from flashgen.ir.construct import divf, named, nonzero, rows
 from flashgen.ir.memory import LoadOp
+from flashgen.ir.provenance import claim
 from flashgen.ir.types import element_of, f32
 from flashgen.passes.base import TilePass
 from flashgen.passes.edit import insert_after, remove_dead
 from flashgen.passes.patterns import guards, is_finite_guard, only_use, splat, unbroadcast
-from flashgen.passes.provenance import claim
 
 
 @dataclass(frozen=True)
@@ -227,7 +227,8 @@ def divide_later(place: Place) -> None:
         uses = list(x.uses)
         with ImplicitBuilder(Builder(InsertPoint.after(later.load))):
             total = LoadOp(place.total.array, later.total, place.total.old.type).result
-            out = divf(x, rows(nonzero(total), x))
+            divisor = named("divisor", nonzero(total))
+            out = divf(x, rows(divisor, x))
         out.name_hint = x.name_hint
         for use in uses:
             use.operation.operands[use.index] = out

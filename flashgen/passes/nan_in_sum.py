@@ -24,8 +24,8 @@ from xdsl.ir import SSAValue, Use
 from flashgen.analysis.linear import same_address
 from flashgen.ir.compute import BroadcastOp, ReplaceOp, RowMaxOp, RowSumOp, ScaleRowsOp
 from flashgen.ir.memory import LoadOp, StoreOp
+from flashgen.ir.provenance import claim
 from flashgen.passes.base import TilePass
-from flashgen.passes.provenance import claim
 
 KEEPS_NAN = (
     arith.AddfOp,

@@ -25,6 +25,7 @@ from xdsl.traits import is_side_effect_free
 
 from flashgen.analysis.dependence import carried, describe
 from flashgen.analysis.linear import Linear, induction, inside, linear, step_of
+from flashgen.ir.provenance import inherit
 from flashgen.ir.types import index
 from flashgen.passes.base import TilePass
 from flashgen.passes.edit import erase, insert_before
@@ -71,6 +72,7 @@ class ParallelLoopsPass(TilePass[Nest]):
         starts, stops, steps = ([loop.operands[n] for loop in match.loops] for n in range(3))
         parallel = scf.ParallelOp(starts, stops, steps, Region(body))
         insert_before(match.loops[0], parallel)
+        inherit(parallel, match.loops)
         erase(match.loops[0])
 
 

@@ -24,6 +24,7 @@ are asked for by their own fields; the others always run.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from threading import Lock
 
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.passes import ModulePass
@@ -36,6 +37,7 @@ from xdsl.utils.exceptions import ArgSpecParseError
 from flashgen.build import build
 from flashgen.errors import InvalidArgument, ParseFailure
 from flashgen.ir.dialect import context, verify
+from flashgen.ir.provenance import sign
 from flashgen.passes.accumulate import AccumulatePass
 from flashgen.passes.base_2 import Base2Pass
 from flashgen.passes.causal_skip import CausalSkipPass
@@ -49,12 +51,14 @@ from flashgen.passes.mask_to_spans import MaskToSpansPass
 from flashgen.passes.nan_in_sum import NanInSumPass
 from flashgen.passes.pack import PackPass
 from flashgen.passes.parallel_loops import ParallelLoopsPass
-from flashgen.passes.provenance import stamp
 from flashgen.passes.sink_loads import SinkLoadsPass
 from flashgen.problem import Problem
 from flashgen.schedule import Schedule
 
 After = Callable[[str, ModuleOp], None]
+
+BUILDING = Lock()
+"""xDSL has one implicit builder for the whole process, so only one thread may build or rewrite at a time."""
 
 OWN = (
     LazyRescalePass,
@@ -109,7 +113,7 @@ def pipeline(schedule: Schedule) -> list[ModulePass]:
 
 
 def run(module: ModuleOp, passes: Sequence[ModulePass], after: After | None = None) -> None:
-    """Apply passes in order, in place; stamp what is new, and verify, after each.
+    """Apply passes in order, in place; sign what is new, and verify, after each.
 
     after: called with each pass's name and the module as that pass left it.
     Raises IllegalPass; the module is then as the pass before left it.
@@ -117,8 +121,9 @@ def run(module: ModuleOp, passes: Sequence[ModulePass], after: After | None = No
     ctx = context()
     for p in passes:
         before = set(module.walk())
-        p.apply(ctx, module)
-        stamp(module, before, p.name)
+        with BUILDING:
+            p.apply(ctx, module)
+        sign(module, before, p.name)
         verify(module)
         if after is not None:
             after(p.name, module)
@@ -128,7 +133,8 @@ def lower(problem: Problem, schedule: Schedule, after: After | None = None) -> M
     """The final module of a kernel, from which its plan is made. ``after`` also sees "build"."""
     passes = pipeline(schedule)
     assert schedule.br is not None and schedule.bc is not None
-    module = build(problem, schedule.br, schedule.bc)
+    with BUILDING:
+        module = build(problem, schedule.br, schedule.bc)
     verify(module)
     if after is not None:
         after("build", module)

@@ -16,9 +16,9 @@ from xdsl.traits import is_side_effect_free
 from flashgen.analysis.dependence import describe, strangers
 from flashgen.analysis.linear import stored
 from flashgen.ir.memory import LoadOp, StoreOp
+from flashgen.ir.provenance import claim
 from flashgen.passes.base import TilePass
 from flashgen.passes.edit import insert_before
-from flashgen.passes.provenance import claim
 
 
 @dataclass(frozen=True)

@@ -19,9 +19,9 @@ from dataclasses import dataclass, replace
 from enum import IntEnum
 from typing import Any
 
+from flashgen.errors import CannotEmit
 from flashgen.plan.grid import Grid, walk
 from flashgen.plan.model import KernelPlan, Operand, Statement
-from flashgen.plan.planner import CannotPlan
 
 HELD = ("row", "tile", "span")
 KNOWN = (
@@ -81,7 +81,7 @@ def with_barriers(kernel: KernelPlan) -> KernelPlan:
 
     attrs ``fence`` of a tile_sweep then says whether the team has to meet within it, between the reads of
     a row and its results. A hazard between what came before a loop and the loop's body gives a barrier
-    before the loop. Raises CannotPlan for an operation whose accesses are not known.
+    before the loop. Raises CannotEmit for an operation whose accesses are not known.
     """
     placement = Barriers(kernel, decides=True)
     placement.settle(kernel.body, repeats=False)
@@ -198,8 +198,8 @@ class Barriers:
         if s.form == "scalar" or s.op in UNTOUCHING:
             return
         if s.form == "operation" and s.op not in KNOWN:
-            raise CannotPlan(f"{s.op}: which threads touch what is not known")
-        spelled_later = s.form == "elementwise" and s.uses
+            raise CannotEmit(f"{s.op}: which threads touch what is not known")
+        spelled_later = s.form == "elementwise" and s.inline
         reads = [*self._reads(s), *(a for o in s.ins for a in self._deferred.get(o.name, ()))]
         if spelled_later:
             self._deferred[s.outs[0].name] = reads
@@ -229,7 +229,7 @@ class Barriers:
 
     def _held(self, o: Operand, reach: Reach, writes: bool = False) -> Access:
         if o.kind not in HELD:
-            raise CannotPlan(f"{o.name}: threads do not share values of kind {o.kind}")
+            raise CannotEmit(f"{o.name}: threads do not share values of kind {o.kind}")
         end = o.offset + self._bytes[o.offset]
         return Access("", o.offset, end, (o.kind, o.offset, o.stride), reach, writes)
 

@@ -1,18 +1,19 @@
 """How a CUDA kernel is launched: a grid and a workspace that follow from the arrays' sizes.
 
 Emission reads a LaunchPlan off the plan's parallel loops and allocations; the launcher evaluates it for
-the sizes of a call. Names of sizes are the module's own: B, Hq, Hkv, group, Nq and Nk.
+the sizes of a call: B, Hq, Hkv, Nq, Nk, and group = Hq / Hkv.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from math import prod
-from typing import Any
 
+from flashgen.errors import CannotEmit
 from flashgen.plan.model import KernelPlan, Operand, Statement
 
-NAMES = ("B", "Hq", "Hkv", "group", "Nq", "Nk")
+DIMENSIONS = {(0, 0): "B", (0, 1): "Hq", (1, 1): "Hkv", (0, 2): "Nq", (1, 2): "Nk"}
+"""The sizes of a call, as (argument, dimension) of the kernel's interface."""
 
 
 @dataclass(frozen=True)
@@ -83,26 +84,41 @@ class LaunchPlan:
 def launch_plan(kernel: KernelPlan, threads: int) -> LaunchPlan:
     """How the kernel is launched with that many threads a block.
 
-    Raises ValueError where a loop or an array has an extent that is not one of NAMES.
+    Raises CannotEmit where a loop or an array has an extent that is not a size of a call.
     """
+    sizes = sizes_in(kernel)
     (parallel,) = (s for s in kernel.body if s.op == "scf_parallel")
     trips = zip(parallel.attrs["extents"], parallel.attrs["steps"], strict=True)
+    allocs = [s.attrs["extents"] for s in parallel.body if s.op == "memref_alloc"]
     return LaunchPlan(
-        tuple(Trips(size_name(extent), int(step.value)) for extent, step in trips),
+        tuple(Trips(str(extent_of(n, sizes)), int(step.value)) for n, step in trips),
         threads,
         kernel.scratch_bytes,
-        tuple(workspace_shape(s) for s in parallel.body if s.op == "memref_alloc"),
+        tuple(tuple(extent_of(n, sizes) for n in extents) for extents in allocs),
     )
 
 
-def workspace_shape(alloc: Statement) -> tuple[int | str, ...]:
-    """The extents of an array in the workspace."""
-    extents: list[Any] = alloc.attrs["extents"]
-    return tuple(int(n.value) if n.kind == "constant" else size_name(n) for n in extents)
+def sizes_in(kernel: KernelPlan) -> dict[str, str]:
+    """For the plan's name of each number that is a size of a call, what Sizes calls it."""
+    order = {p.name: n for n, p in enumerate(kernel.params)}
+    known: dict[str, str] = {}
+    for s in kernel.body:
+        match s:
+            case Statement(op="memref_dim", ins=[array, Operand(kind="constant", value=int() as n)]):
+                size = DIMENSIONS.get((order[array.name], n))
+            case Statement(op="arith_floordivsi", ins=[a, b]):
+                size = "group" if (known.get(a.name), known.get(b.name)) == ("Hq", "Hkv") else None
+            case _:
+                continue
+        if size:
+            known[s.outs[0].name] = size
+    return known
 
 
-def size_name(extent: Operand) -> str:
-    """The name of the size that an extent is."""
-    if extent.name not in NAMES:
-        raise ValueError(f"{extent.name} is not a size of a call: {', '.join(NAMES)} are")
-    return extent.name
+def extent_of(n: Operand, sizes: dict[str, str]) -> int | str:
+    """A number, or the name of a size."""
+    if n.kind == "constant":
+        return int(n.value or 0)
+    if n.name not in sizes:
+        raise CannotEmit(f"{n.name} is not a size of a call, which is what grids and workspaces are made of")
+    return sizes[n.name]

@@ -67,10 +67,10 @@ class Statement:
     outs, ins: results and operands.
     attrs: what else the operation says of itself; see the planner's method for it.
     body: the operations of its region.
-    made_by: the pass that made it ("build" for what FlashAttention-1 had from the start).
+    made_by: the passes that made it, in order; () of what FlashAttention-1 had from the start. None until
+        the planner has said.
     declares: whether outs[0] lives in memory that no earlier statement gave that name to.
-    uses: of a scalar, how often it is used; of an elementwise operation 1, if it is spelled where it is
-        used and has no buffer.
+    inline: whether it is spelled where it is used: a number or an elementwise operation with one use.
     """
 
     op: str
@@ -79,9 +79,9 @@ class Statement:
     ins: list[Operand] = field(default_factory=list)
     attrs: dict[str, Any] = field(default_factory=dict)
     body: list[Statement] = field(default_factory=list)
-    made_by: str = "build"
+    made_by: tuple[str, ...] | None = None
     declares: bool = True
-    uses: int = 0
+    inline: bool = False
 
 
 @dataclass

@@ -17,8 +17,8 @@ from xdsl.dialects.builtin import (
 from xdsl.ir import Attribute, SSAValue
 
 from flashgen.ir.types import element_of, shape_of
+from flashgen.plan.layout import TileLayout
 from flashgen.plan.model import Buffer, Kind
-from flashgen.targets.base import TileLayout
 
 ALIGNMENT = 64  # bytes: a cache line
 
@@ -33,6 +33,7 @@ class Names:
 
     def __init__(self, reserved: Collection[str]):
         self._taken = set(reserved)
+        self._hidden = 0
 
     def unique(self, wanted: str) -> str:
         """``wanted``, with a number behind it if it is taken."""
@@ -41,6 +42,11 @@ class Names:
             name, n = f"{wanted}_{n}", n + 1
         self._taken.add(name)
         return name
+
+    def hidden(self) -> str:
+        """A name that no text shows, for a value that is spelled where it is used."""
+        self._hidden += 1
+        return f"%{self._hidden}"
 
 
 class Storage:

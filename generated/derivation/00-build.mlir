@@ -54,42 +54,42 @@ builtin.module {
               %13 = tile.broadcast %neg_inf : f32 -> tensor<4x4xf32>
               %s = tile.select %visible, %6, %13 : tensor<4x4xi1>, tensor<4x4xf32>, tensor<4x4xf32> -> tensor<4x4xf32>
               %m_tile = tile.row_max %s : tensor<4x4xf32> -> tensor<4xf32>
-              %14 = tile.replace %m_tile, 0xff800000 : f32, 0.000000e+00 : f32 : tensor<4xf32> -> tensor<4xf32>
-              %15 = tile.broadcast %14 : tensor<4xf32> -> tensor<4x4xf32>
-              %16 = arith.subf %s, %15 : tensor<4x4xf32>
-              %p = math.exp %16 : tensor<4x4xf32>
+              %tile_top = tile.replace %m_tile, 0xff800000 : f32, 0.000000e+00 : f32 : tensor<4xf32> -> tensor<4xf32>
+              %14 = tile.broadcast %tile_top : tensor<4xf32> -> tensor<4x4xf32>
+              %15 = arith.subf %s, %14 : tensor<4x4xf32>
+              %p = math.exp %15 : tensor<4x4xf32>
               %l_tile = tile.row_sum %p : tensor<4x4xf32> -> tensor<4xf32>
               %m_new = arith.maximumf %m_i, %m_tile : tensor<4xf32>
-              %17 = tile.replace %m_new, 0xff800000 : f32, 0.000000e+00 : f32 : tensor<4xf32> -> tensor<4xf32>
-              %18 = arith.subf %m_i, %17 : tensor<4xf32>
-              %alpha = math.exp %18 : tensor<4xf32>
-              %19 = arith.subf %m_tile, %17 : tensor<4xf32>
-              %beta = math.exp %19 : tensor<4xf32>
-              %20 = arith.mulf %l_i, %alpha : tensor<4xf32>
-              %21 = arith.mulf %beta, %l_tile : tensor<4xf32>
-              %l_new = arith.addf %20, %21 : tensor<4xf32>
-              %22 = tile.dot %p, %vj where %visible : tensor<4x4xi1> : tensor<4x4xf32>, tensor<4x8xf32> -> tensor<4x8xf32>
-              %23 = tile.broadcast %20 : tensor<4xf32> -> tensor<4x8xf32>
-              %24 = arith.mulf %23, %acc_i : tensor<4x8xf32>
-              %25 = tile.broadcast %beta : tensor<4xf32> -> tensor<4x8xf32>
-              %26 = arith.mulf %25, %22 : tensor<4x8xf32>
-              %27 = arith.addf %24, %26 : tensor<4x8xf32>
-              %28 = tile.replace %l_new, 0.000000e+00 : f32, 1.000000e+00 : f32 : tensor<4xf32> -> tensor<4xf32>
-              %29 = tile.broadcast %28 : tensor<4xf32> -> tensor<4x8xf32>
-              %acc_new = arith.divf %27, %29 : tensor<4x8xf32>
+              %top = tile.replace %m_new, 0xff800000 : f32, 0.000000e+00 : f32 : tensor<4xf32> -> tensor<4xf32>
+              %16 = arith.subf %m_i, %top : tensor<4xf32>
+              %alpha = math.exp %16 : tensor<4xf32>
+              %17 = arith.subf %m_tile, %top : tensor<4xf32>
+              %beta = math.exp %17 : tensor<4xf32>
+              %l_kept = arith.mulf %l_i, %alpha : tensor<4xf32>
+              %18 = arith.mulf %beta, %l_tile : tensor<4xf32>
+              %l_new = arith.addf %l_kept, %18 : tensor<4xf32>
+              %pv = tile.dot %p, %vj where %visible : tensor<4x4xi1> : tensor<4x4xf32>, tensor<4x8xf32> -> tensor<4x8xf32>
+              %19 = tile.broadcast %l_kept : tensor<4xf32> -> tensor<4x8xf32>
+              %20 = arith.mulf %19, %acc_i : tensor<4x8xf32>
+              %21 = tile.broadcast %beta : tensor<4xf32> -> tensor<4x8xf32>
+              %22 = arith.mulf %21, %pv : tensor<4x8xf32>
+              %total = arith.addf %20, %22 : tensor<4x8xf32>
+              %divisor = tile.replace %l_new, 0.000000e+00 : f32, 1.000000e+00 : f32 : tensor<4xf32> -> tensor<4xf32>
+              %23 = tile.broadcast %divisor : tensor<4xf32> -> tensor<4x8xf32>
+              %acc_new = arith.divf %total, %23 : tensor<4x8xf32>
               tile.store %acc_new, %acc[%i_1, %c0] : tensor<4x8xf32>, memref<?x8xf32>
               tile.store %l_new, %l[%i_1] : tensor<4xf32>, memref<?xf32>
               tile.store %m_new, %m[%i_1] : tensor<4xf32>, memref<?xf32>
             }
           }
           scf.for %i_2 = %c0 to %Nq step %br {
-            %30 = tile.load %acc[%i_2, %c0] : memref<?x8xf32> -> tensor<4x8xf32>
-            tile.store %30, %o[%b, %h, %i_2, %c0] : tensor<4x8xf32>, memref<?x?x?x8xf32, strided<[?, ?, ?, ?]>>
-            %31 = tile.load %m[%i_2] : memref<?xf32> -> tensor<4xf32>
-            %32 = tile.load %l[%i_2] : memref<?xf32> -> tensor<4xf32>
-            %33 = tile.replace %31, 0xff800000 : f32, 0.000000e+00 : f32 : tensor<4xf32> -> tensor<4xf32>
-            %34 = math.log %32 : tensor<4xf32>
-            %lse_i = arith.addf %33, %34 : tensor<4xf32>
+            %o_i = tile.load %acc[%i_2, %c0] : memref<?x8xf32> -> tensor<4x8xf32>
+            tile.store %o_i, %o[%b, %h, %i_2, %c0] : tensor<4x8xf32>, memref<?x?x?x8xf32, strided<[?, ?, ?, ?]>>
+            %m_i_1 = tile.load %m[%i_2] : memref<?xf32> -> tensor<4xf32>
+            %l_i_1 = tile.load %l[%i_2] : memref<?xf32> -> tensor<4xf32>
+            %24 = tile.replace %m_i_1, 0xff800000 : f32, 0.000000e+00 : f32 : tensor<4xf32> -> tensor<4xf32>
+            %25 = math.log %l_i_1 : tensor<4xf32>
+            %lse_i = arith.addf %24, %25 : tensor<4xf32>
             tile.store %lse_i, %lse[%b, %h, %i_2] : tensor<4xf32>, memref<?x?x?xf32, strided<[?, ?, ?]>>
           }
         }

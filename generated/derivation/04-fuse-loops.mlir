@@ -53,36 +53,36 @@ builtin.module {
               %s = tile.select %visible, %6, %13 : tensor<4x4xi1>, tensor<4x4xf32>, tensor<4x4xf32> -> tensor<4x4xf32>
               %m_tile = tile.row_max %s : tensor<4x4xf32> -> tensor<4xf32>
               %m_new = arith.maximumf %m_i, %m_tile : tensor<4xf32>
-              %14 = tile.replace %m_new, 0xff800000 : f32, 0.000000e+00 : f32 : tensor<4xf32> -> tensor<4xf32>
-              %15 = tile.broadcast %14 {made_by = "lazy-rescale"} : tensor<4xf32> -> tensor<4x4xf32>
-              %16 = arith.subf %s, %15 {made_by = "lazy-rescale"} : tensor<4x4xf32>
-              %p = math.exp %16 {made_by = "lazy-rescale"} : tensor<4x4xf32>
+              %top = tile.replace %m_new, 0xff800000 : f32, 0.000000e+00 : f32 : tensor<4xf32> -> tensor<4xf32>
+              %14 = tile.broadcast %top {made_by = "lazy-rescale"} : tensor<4xf32> -> tensor<4x4xf32>
+              %15 = arith.subf %s, %14 {made_by = "lazy-rescale"} : tensor<4x4xf32>
+              %p = math.exp %15 {made_by = "lazy-rescale"} : tensor<4x4xf32>
               %l_tile = tile.row_sum %p {made_by = "lazy-rescale"} : tensor<4x4xf32> -> tensor<4xf32>
-              %17 = arith.subf %m_i, %14 : tensor<4xf32>
-              %alpha = math.exp %17 : tensor<4xf32>
-              %18 = arith.mulf %l_i, %alpha : tensor<4xf32>
-              %l_new = arith.addf %18, %l_tile : tensor<4xf32>
-              %19 = tile.dot %p, %vj where %visible : tensor<4x4xi1> {made_by = "lazy-rescale"} : tensor<4x4xf32>, tensor<4x8xf32> -> tensor<4x8xf32>
-              %20 = tile.broadcast %alpha {made_by = "lazy-rescale"} : tensor<4xf32> -> tensor<4x8xf32>
-              %21 = arith.mulf %20, %acc_i {made_by = "lazy-rescale"} : tensor<4x8xf32>
-              %acc_new = arith.addf %21, %19 : tensor<4x8xf32>
+              %16 = arith.subf %m_i, %top : tensor<4xf32>
+              %alpha = math.exp %16 : tensor<4xf32>
+              %l_kept = arith.mulf %l_i, %alpha : tensor<4xf32>
+              %l_new = arith.addf %l_kept, %l_tile : tensor<4xf32>
+              %pv = tile.dot %p, %vj where %visible : tensor<4x4xi1> {made_by = "lazy-rescale"} : tensor<4x4xf32>, tensor<4x8xf32> -> tensor<4x8xf32>
+              %17 = tile.broadcast %alpha {made_by = "lazy-rescale"} : tensor<4xf32> -> tensor<4x8xf32>
+              %18 = arith.mulf %17, %acc_i {made_by = "lazy-rescale"} : tensor<4x8xf32>
+              %acc_new = arith.addf %18, %pv : tensor<4x8xf32>
               tile.store %acc_new, %acc[%i, %c0] : tensor<4x8xf32>, memref<?x8xf32>
               tile.store %l_new, %l[%i] : tensor<4xf32>, memref<?xf32>
               tile.store %m_new, %m[%i] : tensor<4xf32>, memref<?xf32>
             } {made_by = "interchange"}
-            %22 = tile.load %acc[%i, %c0] : memref<?x8xf32> -> tensor<4x8xf32>
-            %23 = tile.load %l[%i] {made_by = "lazy-rescale"} : memref<?xf32> -> tensor<4xf32>
-            %24 = tile.replace %23, 0.000000e+00 : f32, 1.000000e+00 : f32 {made_by = "lazy-rescale"} : tensor<4xf32> -> tensor<4xf32>
-            %25 = tile.broadcast %24 {made_by = "lazy-rescale"} : tensor<4xf32> -> tensor<4x8xf32>
-            %26 = arith.divf %22, %25 {made_by = "lazy-rescale"} : tensor<4x8xf32>
-            tile.store %26, %o[%b, %h, %i, %c0] : tensor<4x8xf32>, memref<?x?x?x8xf32, strided<[?, ?, ?, ?]>>
-            %27 = tile.load %m[%i] : memref<?xf32> -> tensor<4xf32>
-            %28 = tile.load %l[%i] : memref<?xf32> -> tensor<4xf32>
-            %29 = tile.replace %27, 0xff800000 : f32, 0.000000e+00 : f32 : tensor<4xf32> -> tensor<4xf32>
-            %30 = math.log %28 : tensor<4xf32>
-            %lse_i = arith.addf %29, %30 : tensor<4xf32>
+            %o_i = tile.load %acc[%i, %c0] : memref<?x8xf32> -> tensor<4x8xf32>
+            %19 = tile.load %l[%i] {made_by = "lazy-rescale"} : memref<?xf32> -> tensor<4xf32>
+            %divisor = tile.replace %19, 0.000000e+00 : f32, 1.000000e+00 : f32 {made_by = "lazy-rescale"} : tensor<4xf32> -> tensor<4xf32>
+            %20 = tile.broadcast %divisor {made_by = "lazy-rescale"} : tensor<4xf32> -> tensor<4x8xf32>
+            %o_i_1 = arith.divf %o_i, %20 {made_by = "lazy-rescale"} : tensor<4x8xf32>
+            tile.store %o_i_1, %o[%b, %h, %i, %c0] : tensor<4x8xf32>, memref<?x?x?x8xf32, strided<[?, ?, ?, ?]>>
+            %m_i_1 = tile.load %m[%i] : memref<?xf32> -> tensor<4xf32>
+            %l_i_1 = tile.load %l[%i] : memref<?xf32> -> tensor<4xf32>
+            %21 = tile.replace %m_i_1, 0xff800000 : f32, 0.000000e+00 : f32 : tensor<4xf32> -> tensor<4xf32>
+            %22 = math.log %l_i_1 : tensor<4xf32>
+            %lse_i = arith.addf %21, %22 : tensor<4xf32>
             tile.store %lse_i, %lse[%b, %h, %i] : tensor<4xf32>, memref<?x?x?xf32, strided<[?, ?, ?]>>
-          } {made_by = "fuse-loops"}
+          } {made_by = "interchange, fuse-loops"}
         }
       }
     }

@@ -44,30 +44,30 @@ builtin.module {
               %s = tile.select %visible, %3, %10 : tensor<4x4xi1>, tensor<4x4xf32>, tensor<4x4xf32> -> tensor<4x4xf32>
               %m_tile = tile.row_max %s : tensor<4x4xf32> -> tensor<4xf32>
               %m_new_1 = arith.maximumf %m, %m_tile : tensor<4xf32>
-              %11 = tile.replace %m_new_1, 0xff800000 : f32, 0.000000e+00 : f32 : tensor<4xf32> -> tensor<4xf32>
-              %12 = tile.broadcast %11 {made_by = "lazy-rescale"} : tensor<4xf32> -> tensor<4x4xf32>
-              %13 = arith.subf %s, %12 {made_by = "lazy-rescale"} : tensor<4x4xf32>
-              %p = math.exp %13 {made_by = "lazy-rescale"} : tensor<4x4xf32>
+              %top = tile.replace %m_new_1, 0xff800000 : f32, 0.000000e+00 : f32 : tensor<4xf32> -> tensor<4xf32>
+              %11 = tile.broadcast %top {made_by = "lazy-rescale"} : tensor<4xf32> -> tensor<4x4xf32>
+              %12 = arith.subf %s, %11 {made_by = "lazy-rescale"} : tensor<4x4xf32>
+              %p = math.exp %12 {made_by = "lazy-rescale"} : tensor<4x4xf32>
               %l_tile = tile.row_sum %p {made_by = "lazy-rescale"} : tensor<4x4xf32> -> tensor<4xf32>
-              %14 = arith.subf %m, %11 : tensor<4xf32>
-              %alpha = math.exp %14 : tensor<4xf32>
-              %15 = arith.mulf %l, %alpha : tensor<4xf32>
-              %l_new_1 = arith.addf %15, %l_tile : tensor<4xf32>
-              %16 = tile.dot %p, %vj where %visible : tensor<4x4xi1> {made_by = "lazy-rescale"} : tensor<4x4xf32>, tensor<4x8xf32> -> tensor<4x8xf32>
-              %17 = tile.broadcast %alpha {made_by = "lazy-rescale"} : tensor<4xf32> -> tensor<4x8xf32>
-              %18 = arith.mulf %17, %acc {made_by = "lazy-rescale"} : tensor<4x8xf32>
-              %acc_new_1 = arith.addf %18, %16 : tensor<4x8xf32>
+              %13 = arith.subf %m, %top : tensor<4xf32>
+              %alpha = math.exp %13 : tensor<4xf32>
+              %l_kept = arith.mulf %l, %alpha : tensor<4xf32>
+              %l_new_1 = arith.addf %l_kept, %l_tile : tensor<4xf32>
+              %pv = tile.dot %p, %vj where %visible : tensor<4x4xi1> {made_by = "lazy-rescale"} : tensor<4x4xf32>, tensor<4x8xf32> -> tensor<4x8xf32>
+              %14 = tile.broadcast %alpha {made_by = "lazy-rescale"} : tensor<4xf32> -> tensor<4x8xf32>
+              %15 = arith.mulf %14, %acc {made_by = "lazy-rescale"} : tensor<4x8xf32>
+              %acc_new_1 = arith.addf %15, %pv : tensor<4x8xf32>
               scf.yield %acc_new_1, %l_new_1, %m_new_1 : tensor<4x8xf32>, tensor<4xf32>, tensor<4xf32>
-            } {made_by = "keep-state"}
-            %19 = tile.replace %l_new, 0.000000e+00 : f32, 1.000000e+00 : f32 {made_by = "lazy-rescale"} : tensor<4xf32> -> tensor<4xf32>
-            %20 = tile.broadcast %19 {made_by = "lazy-rescale"} : tensor<4xf32> -> tensor<4x8xf32>
-            %21 = arith.divf %acc_new, %20 {made_by = "lazy-rescale"} : tensor<4x8xf32>
-            tile.store %21, %o[%b, %h, %i, %c0] : tensor<4x8xf32>, memref<?x?x?x8xf32, strided<[?, ?, ?, ?]>>
-            %22 = tile.replace %m_new, 0xff800000 : f32, 0.000000e+00 : f32 : tensor<4xf32> -> tensor<4xf32>
-            %23 = math.log %l_new : tensor<4xf32>
-            %lse_i = arith.addf %22, %23 : tensor<4xf32>
+            } {made_by = "interchange, keep-state"}
+            %divisor = tile.replace %l_new, 0.000000e+00 : f32, 1.000000e+00 : f32 {made_by = "lazy-rescale"} : tensor<4xf32> -> tensor<4xf32>
+            %16 = tile.broadcast %divisor {made_by = "lazy-rescale"} : tensor<4xf32> -> tensor<4x8xf32>
+            %o_i = arith.divf %acc_new, %16 {made_by = "lazy-rescale"} : tensor<4x8xf32>
+            tile.store %o_i, %o[%b, %h, %i, %c0] : tensor<4x8xf32>, memref<?x?x?x8xf32, strided<[?, ?, ?, ?]>>
+            %17 = tile.replace %m_new, 0xff800000 : f32, 0.000000e+00 : f32 : tensor<4xf32> -> tensor<4xf32>
+            %18 = math.log %l_new : tensor<4xf32>
+            %lse_i = arith.addf %17, %18 : tensor<4xf32>
             tile.store %lse_i, %lse[%b, %h, %i] : tensor<4xf32>, memref<?x?x?xf32, strided<[?, ?, ?]>>
-          } {made_by = "fuse-loops"}
+          } {made_by = "interchange, fuse-loops"}
         }
       }
     }

@@ -31,10 +31,10 @@ template <isize R> struct Spans {
   }
   INLINE isize lo(isize r) const { return p[2 * r]; }
   INLINE isize hi(isize r) const { return p[2 * r + 1]; }
-  // The interval clamped to a tile of `width` columns.
-  INLINE void set(isize r, isize lo, isize hi, isize width) const {
-    p[2 * r] = smaller(larger(lo, 0), width);
-    p[2 * r + 1] = smaller(larger(hi, p[2 * r]), width);
+  // The columns [lo, hi) of the whole matrix, as those of a tile of `width` columns from `first` on.
+  INLINE void set(isize r, isize first, isize lo, isize hi, isize width) const {
+    p[2 * r] = smaller(larger(lo - first, 0), width);
+    p[2 * r + 1] = smaller(larger(hi - first, p[2 * r]), width);
   }
 };
 

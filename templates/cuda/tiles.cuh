@@ -18,10 +18,10 @@ template <int R> struct Spans {
   __device__ explicit Spans(void *memory) : p((isize *)memory) {}
   __device__ int lo(int row) const { return int(p[2 * row]); }
   __device__ int hi(int row) const { return int(p[2 * row + 1]); }
-  // The interval clamped to a tile of `width` columns.
-  __device__ void set(int row, isize lo, isize hi, isize width) const {
-    p[2 * row] = smaller(larger(lo, 0), width);
-    p[2 * row + 1] = smaller(larger(hi, p[2 * row]), width);
+  // The columns [lo, hi) of the whole matrix, as those of a tile of `width` columns from `first` on.
+  __device__ void set(int r, isize first, isize lo, isize hi, isize width) const {
+    p[2 * r] = smaller(larger(lo - first, 0), width);
+    p[2 * r + 1] = smaller(larger(hi - first, p[2 * r]), width);
   }
 };
 

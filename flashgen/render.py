@@ -1,0 +1,147 @@
+"""Plan -> source text: a walk over the statements, each spelled by a macro of a language's templates."""
+
+from __future__ import annotations
+
+import math
+import textwrap
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from importlib.resources import files
+from typing import Any
+
+import jinja2
+
+from flashgen.errors import CannotEmit
+from flashgen.plan.model import KernelPlan, Operand, Statement
+
+
+@dataclass(frozen=True)
+class Language:
+    """A folder of templates: its macros, and the names that they use."""
+
+    environment: jinja2.Environment
+    operations: Any
+    expressions: Any
+    reserved: frozenset[str]
+
+
+@lru_cache
+def languages(name: str) -> Language:
+    """The templates of a language, loaded once."""
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(str(files("flashgen.templates"))),
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        autoescape=False,
+    )
+    environment.filters |= {"real": real, "nested": nested, "part": part}
+    reserved = files("flashgen.templates").joinpath(name, "reserved.txt").read_text().split()
+    return Language(
+        environment,
+        environment.get_template(f"{name}/operations.jinja").module,
+        environment.get_template("expressions.jinja").module,
+        frozenset(reserved),
+    )
+
+
+def real(x: float) -> str:
+    """A float32 literal: the shortest text that reads back as the same number."""
+    if math.isinf(x):
+        return "-INFINITY" if x < 0 else "INFINITY"
+    text = f"{x:.9g}"
+    return f"{text}f" if any(c in text for c in ".e") else f"{text}.0f"
+
+
+def nested(text: str, columns: int) -> str:
+    """The text of a region, further to the right."""
+    return textwrap.indent(text, " " * columns)
+
+
+def part(text: str) -> str:
+    """The text as an operand of an operator: in parentheses unless it is a name, a number or a call."""
+    depth = 0
+    for c in text:
+        depth += (c in "([{") - (c in ")]}")
+        if c == " " and depth == 0:
+            return f"({text})"
+    return text
+
+
+LOOPS = ("scf_parallel", "scf_for")
+
+
+@dataclass
+class Walker:
+    """Spells statements in order. A scalar that is used once is spelled where it is used."""
+
+    language: Language
+    kernel: KernelPlan
+    inlined: dict[str, str] = field(default_factory=dict)
+
+    def block(self, statements: list[Statement], remarks: bool = True) -> str:
+        """The text of a block; a remark names the passes wherever they change, and above every loop."""
+        lines, last = [], None
+        for s in statements:
+            text = self.statement(s)
+            if text and remarks and (s.made_by != last or s.op == "scf_for"):
+                last = s.made_by
+                lines.append(f"// by {', '.join(last)}\n" if last else "// as stated\n")
+            lines.append(text)
+        return "".join(line for line in "".join(lines).splitlines(keepends=True) if line.strip())
+
+    def statement(self, s: Statement) -> str:
+        """The text of a statement, ending in a line break; empty for a scalar that is inlined."""
+        body = self.block(s.body, remarks=s.op in LOOPS)  # what it inlines may be an attribute
+        s = self.spelled(s)
+        if s.form == "scalar":
+            return self.scalar(s)
+        declare = self.language.operations.declare
+        placed = [
+            o for o in s.outs if o.kind in ("row", "tile", "packed", "span") and s.declares and not s.inline
+        ]
+        places = "".join(str(declare(o)) for o in placed)
+        if s.form == "elementwise":
+            return places + self.elementwise(s)
+        macro = self.macro(self.language.operations, s)
+        return places + str(macro(s, body, self.kernel))
+
+    def elementwise(self, s: Statement) -> str:
+        spell = self.language.operations.element
+        ins = [self.inlined.get(o.name) or str(spell(o, s.outs[0])) for o in s.ins]
+        value = str(self.macro(self.language.expressions, s)(s, *ins))
+        return self.inline(s, value) if s.inline else str(self.language.operations.elementwise(s, value))
+
+    def scalar(self, s: Statement) -> str:
+        value = str(self.macro(self.language.expressions, s)(s, *(o.name for o in s.ins)))
+        return self.inline(s, value) if s.inline else str(self.language.operations.scalar(s, value))
+
+    def inline(self, s: Statement, value: str) -> str:
+        """Keep the text for the one use."""
+        self.inlined[s.outs[0].name] = value
+        return ""
+
+    def macro(self, module: Any, s: Statement) -> Any:
+        if not hasattr(module, s.op):
+            name = s.op.replace("_", ".", 1)
+            raise CannotEmit(f"{name} has no macro: the passes of the pipeline replace it")
+        return getattr(module, s.op)
+
+    def spelled(self, s: Statement) -> Statement:
+        """The statement with constants and inlined scalars in place of names."""
+        return replace(s, ins=self.resolve(s.ins), attrs=self.resolve(s.attrs))
+
+    def resolve(self, x: Any) -> Any:
+        match x:
+            case Operand(kind="constant", value=int() | float() as value):
+                return replace(x, name=real(float(value)) if x.element == "f32" else str(value))
+            case Operand(kind="view"):
+                return replace(x, memory=self.resolve(x.memory), indices=tuple(map(self.resolve, x.indices)))
+            case Operand(kind="scalar", name=name) if name in self.inlined:
+                return replace(x, name=self.inlined[name])
+            case list() | tuple():
+                return type(x)(map(self.resolve, x))
+            case dict():
+                return {key: self.resolve(value) for key, value in x.items()}
+        return x
