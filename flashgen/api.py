@@ -12,7 +12,7 @@ from flashgen.errors import InvalidArgument, check_choice
 from flashgen.problem import ALIGNMENTS, Problem
 from flashgen.schedule import FA2, Schedule
 from flashgen.targets import find
-from flashgen.targets.base import LENGTH_STEPS, Target
+from flashgen.targets.base import KEY_STEPS, QUERY_STEPS, Target
 
 if TYPE_CHECKING:
     from flashgen.runtime.cpu import CpuKernel
@@ -92,7 +92,7 @@ def attention(
     if drop := head_dim_v == 0:
         # A kernel has at least one column of values; lse is the same for any.
         v, head_dim_v = np.broadcast_to(np.float32(0), (*v.shape[:3], 1)), 1
-    steps = bisect_left(LENGTH_STEPS, q.shape[2]), bisect_left(LENGTH_STEPS, k.shape[2])
+    steps = bisect_left(QUERY_STEPS, q.shape[2]), bisect_left(KEY_STEPS, k.shape[2])
     kernel = _kernel(head_dim, head_dim_v, is_causal, causal_alignment, schedule, target, *steps)
     o, lse = kernel(q, k, v, scale=scale, **_cpu_options(kernel, threads))
     if drop:
@@ -122,14 +122,15 @@ def _kernel(
     query_step: int,
     key_step: int,
 ) -> Any:
-    """The kernel for a call whose lengths lie at these steps of LENGTH_STEPS."""
+    """The kernel for a call whose lengths lie at these steps."""
     check_choice("is_causal", is_causal, (True, False))
     check_choice("causal_alignment", causal_alignment, ALIGNMENTS[1:])
     causal = causal_alignment if is_causal else None
     problem = Problem(head_dim, head_dim_v, "float32", causal)
     problem, schedule, target = _variant(problem, schedule, _best_target() if target is None else target)
-    lengths = [(*LENGTH_STEPS, LENGTH_STEPS[-1] + 1)[step] for step in (query_step, key_step)]
-    return _compile(problem, target.suit(problem, schedule, (lengths[0], lengths[1])), target)
+    query_len = (*QUERY_STEPS, QUERY_STEPS[-1] + 1)[query_step]
+    key_len = (*KEY_STEPS, KEY_STEPS[-1] + 1)[key_step]
+    return _compile(problem, target.suit(problem, schedule, query_len, key_len), target)
 
 
 def _best_target() -> Target:

@@ -31,7 +31,7 @@ typedef struct flashgen_tensor {
 //   o    (B, Hq, Nq, 64)   written; overlaps no other array
 //   lse  (B, Hq, Nq)   written
 //   scale    what scores are multiplied by, usually 1 / sqrt(64)
-//   threads  at most so many, at least 1
+//   threads  at most so many, from 1 to 1024; each keeps 735616 bytes of scratch memory for the next call
 // Returns 0, or 1 where memory could not be had; then o and lse hold nothing of use.
 extern "C" int attention_d64_dv64_f32_full_kv_outer_br182_bc512_eager_noskip_panel32_avx512(
     const flashgen_tensor *q, const flashgen_tensor *k, const flashgen_tensor *v,
@@ -39,15 +39,16 @@ extern "C" int attention_d64_dv64_f32_full_kv_outer_br182_bc512_eager_noskip_pan
 
 namespace {
 typedef int64_t isize;
+constexpr isize lanes = 16, unroll = 4;  // floats in a vector; vectors that a sweep takes at a time
+constexpr isize micro_rows = 14;  // rows of a register block of a matrix product; columns: a panel's
+constexpr int max_threads = 1024;
 #define INLINE inline __attribute__((always_inline))
 #define INLINE_LAMBDA __attribute__((always_inline))
 
 // Vectors of 16 floats: AVX-512 F, DQ and VL.
 typedef __m512 vec;
 typedef __mmask16 lanes_mask;
-constexpr isize lanes = 16;
 constexpr lanes_mask every = 0xffff;  // g++ 12 takes the unmasked forms' unused operand for uninitialised
-constexpr int micro_rows = 14, micro_vecs = 2;  // register block of a matrix product: 28 accumulators of 32
 
 INLINE vec all(float x) { return _mm512_set1_ps(x); }
 INLINE vec load(const float *p) { return _mm512_loadu_ps(p); }
@@ -395,7 +396,7 @@ INLINE void product(Tile<R, C, SO> out, Tile<R, K, SA> a, Panels<P, K, W> b, con
 
 // Column c of a row always goes to accumulator c / lanes mod 4, whatever the span: a skipped tile or a
 // narrower span changes no bit of a result.
-constexpr isize unroll = 4;
+static_assert(unroll == 4, "total() adds up four");
 
 struct Add {
   static constexpr float neutral = 0.0f;
@@ -452,7 +453,6 @@ template <class Step> INLINE void sweep(isize lo, isize hi, Step step) {
 // Independent iterations over threads; scratch memory for each.
 
 // Scratch memory of one call, kept for the next: a slot a thread, taken by whoever comes first.
-constexpr int max_threads = 256;
 void *kept_scratch[max_threads];
 
 INLINE void *take_scratch(int slot, size_t bytes) {

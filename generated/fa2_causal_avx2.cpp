@@ -31,7 +31,7 @@ typedef struct flashgen_tensor {
 //   o    (B, Hq, Nq, 64)   written; overlaps no other array
 //   lse  (B, Hq, Nq)   written
 //   scale    what scores are multiplied by, usually 1 / sqrt(64)
-//   threads  at most so many, at least 1
+//   threads  at most so many, from 1 to 1024; each keeps 760576 bytes of scratch memory for the next call
 // Returns 0, or 1 where memory could not be had; then o and lse hold nothing of use.
 extern "C" int attention_d64_dv64_f32_causal_bottom_right_q_outer_br192_bc512_lazy_skip_panel16_avx2(
     const flashgen_tensor *q, const flashgen_tensor *k, const flashgen_tensor *v,
@@ -39,14 +39,15 @@ extern "C" int attention_d64_dv64_f32_causal_bottom_right_q_outer_br192_bc512_la
 
 namespace {
 typedef int64_t isize;
+constexpr isize lanes = 8, unroll = 4;  // floats in a vector; vectors that a sweep takes at a time
+constexpr isize micro_rows = 6;  // rows of a register block of a matrix product; columns: a panel's
+constexpr int max_threads = 1024;
 #define INLINE inline __attribute__((always_inline))
 #define INLINE_LAMBDA __attribute__((always_inline))
 
 // Vectors of 8 floats: AVX2 and FMA.
 typedef __m256 vec;
 typedef __m256 lanes_mask;
-constexpr isize lanes = 8;
-constexpr int micro_rows = 6, micro_vecs = 2;  // register block of a matrix product: 12 accumulators of 16
 
 INLINE vec all(float x) { return _mm256_set1_ps(x); }
 INLINE vec load(const float *p) { return _mm256_loadu_ps(p); }
@@ -393,7 +394,7 @@ INLINE void product(Tile<R, C, SO> out, Tile<R, K, SA> a, Panels<P, K, W> b, con
 
 // Column c of a row always goes to accumulator c / lanes mod 4, whatever the span: a skipped tile or a
 // narrower span changes no bit of a result.
-constexpr isize unroll = 4;
+static_assert(unroll == 4, "total() adds up four");
 
 struct Add {
   static constexpr float neutral = 0.0f;
@@ -450,7 +451,6 @@ template <class Step> INLINE void sweep(isize lo, isize hi, Step step) {
 // Independent iterations over threads; scratch memory for each.
 
 // Scratch memory of one call, kept for the next: a slot a thread, taken by whoever comes first.
-constexpr int max_threads = 256;
 void *kept_scratch[max_threads];
 
 INLINE void *take_scratch(int slot, size_t bytes) {

@@ -10,7 +10,7 @@ from flashgen.plan.layout import TileLayout
 from flashgen.problem import Problem
 from flashgen.schedule import Schedule
 
-LENGTH_STEPS = (12, 48, 64)
+QUERY_STEPS, KEY_STEPS = (12, 48), (64,)
 """Lengths up to which a smaller tile may pay."""
 
 
@@ -44,11 +44,11 @@ class Target(ABC):
         self.check(problem, filled)
         return filled
 
-    def suit(self, problem: Problem, schedule: Schedule, lengths: tuple[int, int]) -> Schedule:
-        """The schedule with open tile sizes chosen for a call of these Nq and Nk.
+    def suit(self, problem: Problem, schedule: Schedule, query_len: int, key_len: int) -> Schedule:
+        """The schedule with open tile sizes chosen for a call of these lengths.
 
-        A target that has one choice for every length leaves them open for ``fill``. The choice must be the
-        same for all lengths between two neighbours of ``LENGTH_STEPS``: kernels are remembered by that.
+        What a target leaves open here is the same for every length (``fill``). Its choice may change at
+        QUERY_STEPS and KEY_STEPS alone: kernels are remembered by where the lengths lie among them.
         """
         return schedule
 

@@ -6,9 +6,10 @@ from dataclasses import replace
 from typing import ClassVar
 
 from flashgen.errors import InvalidArgument, TargetLimit
+from flashgen.plan.layout import TileLayout, round_up
 from flashgen.problem import Problem
 from flashgen.schedule import Schedule
-from flashgen.targets.base import Target, TileLayout
+from flashgen.targets.base import KEY_STEPS, QUERY_STEPS, Target
 
 FLOAT = 4  # bytes
 COMMON = ("math.hpp", "tiles.hpp", "pack.hpp", "dot.hpp", "sweep.hpp", "threads.hpp")
@@ -22,10 +23,13 @@ class Cpu(Target):
     dtypes = ("float32",)
     lanes: ClassVar[int]
     """float32 values in one vector."""
-    registers: ClassVar[int]
-    """Vector registers; the micro-kernel's accumulators, one operand row and one broadcast fit in them."""
+    unroll: ClassVar[int] = 4
+    """Vectors that a sweep takes at a time; a tile's rows are padded to them."""
     micro: ClassVar[tuple[int, int]]
-    """Rows and columns of a register block of the matrix products."""
+    """Rows and columns of a register block of the matrix products; its accumulators, the vectors of one
+    operand's row and one of the other's fit the vector registers."""
+    max_threads: ClassVar[int] = 1024
+    """Threads that a kernel can be told to use."""
     layers: ClassVar[tuple[str, ...]]
     """Files of the language's folder that a kernel includes, in order: vectors first."""
     flags: ClassVar[tuple[str, ...]]
@@ -44,21 +48,21 @@ class Cpu(Target):
             panel=self.micro[1] if schedule.panel is None else schedule.panel,
         )
 
-    def suit(self, problem: Problem, schedule: Schedule, lengths: tuple[int, int]) -> Schedule:
+    def suit(self, problem: Problem, schedule: Schedule, query_len: int, key_len: int) -> Schedule:
         """Operations go over whole tiles, so a short call wants a small one."""
-        query_len, key_len = lengths
-        rows = next((n for n in (12, 48) if query_len <= n), None)
+        rows = next((n for n in QUERY_STEPS if query_len <= n), None)
+        cols = next((n for n in KEY_STEPS if key_len <= n), None)
         return replace(
             schedule,
-            br=schedule.br or (rows and -(-rows // self.micro[0]) * self.micro[0]),
-            bc=schedule.bc or (64 if key_len <= 64 else None),
+            br=schedule.br or (rows and round_up(rows, self.micro[0])),
+            bc=schedule.bc or (cols and round_up(cols, self.micro[1])),
         )
 
     def default_tiles(self, problem: Problem) -> tuple[int, int]:
         """Br x Bc scores stay in a second-level cache; the more rows, the less packing costs each."""
         mr, nr = self.micro
         bc = 512 if max(problem.head_dim, problem.head_dim_v) <= 64 else 256
-        return max(192 // mr, 1) * mr, -(-bc // nr) * nr
+        return 192 // mr * mr, round_up(bc, nr)
 
     def check(self, problem: Problem, schedule: Schedule) -> None:
         if schedule.panel != self.micro[1]:
@@ -85,9 +89,8 @@ class Avx2(Cpu):
 
     name = "avx2"
     lanes = 8
-    registers = 16
     micro = (6, 16)
-    layout = TileLayout(rows=6, cols=32)
+    layout = TileLayout(rows=micro[0], cols=Cpu.unroll * lanes)
     layers = ("avx2.hpp", *COMMON)
     flags = ("-march=x86-64-v3",)
     features = ("avx", "avx2", "fma", "f16c", "bmi1", "bmi2", "abm", "movbe")
@@ -98,9 +101,8 @@ class Avx512(Cpu):
 
     name = "avx512"
     lanes = 16
-    registers = 32
     micro = (14, 32)
-    layout = TileLayout(rows=14, cols=64)
+    layout = TileLayout(rows=micro[0], cols=Cpu.unroll * lanes)
     layers = ("avx512.hpp", *COMMON)
     flags = ("-march=x86-64-v4", "-mprefer-vector-width=512")
     features = (*Avx2.features, "avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl")

@@ -14,6 +14,7 @@ from tests.compiled import HEADERS, TARGETS, Build, library
 PROGRAM = """
 namespace {
 typedef int64_t isize;
+constexpr isize lanes = %d;
 #define INLINE inline __attribute__((always_inline))
 %s
 }
@@ -39,7 +40,7 @@ EACH = pytest.mark.parametrize(
 def functions(build: Build) -> ctypes.CDLL:
     folder = files("flashgen.templates") / "cpp"
     layers = "\n".join((folder / name).read_text() for name in (build.target.layers[0], "math.hpp"))
-    return ctypes.CDLL(str(library(HEADERS + PROGRAM % layers, build)))
+    return ctypes.CDLL(str(library(HEADERS + PROGRAM % (build.target.lanes, layers), build)))
 
 
 def apply(build: Build, name: str, *operands: np.ndarray) -> np.ndarray:

@@ -164,10 +164,8 @@ class Step:
                 self.values[op.results[0]] = self.evaluate(op)
 
     def value(self, v: SSAValue) -> Value:
-        if v not in self.values:
-            number = constant(v)
-            return Term(v) if number is None else Fill(number)
-        return self.values[v]
+        number = constant(v)  # wherever it stands
+        return self.values.get(v, Term(v)) if number is None else Fill(number)
 
     def evaluate(self, op: Operation) -> Value:
         unknown = Term(op.results[0])
@@ -219,7 +217,10 @@ def numeric(f: Callable[..., float]) -> Rule:
     def rule(step: Step, op: Operation, *args: Value) -> Value | None:
         if not all(isinstance(a, Fill) for a in args):
             return None
-        result = f(*(a.number for a in args if isinstance(a, Fill)))
+        try:
+            result = f(*(a.number for a in args if isinstance(a, Fill)))
+        except OverflowError:
+            return None
         return None if numbers.isnan(result) else Fill(result)
 
     return rule

@@ -196,8 +196,7 @@ def compute(
     (batch, hq, _, head_dim), dv = q.shape, v.shape[3]
     problem = Problem(head_dim, dv or 1, str(q.dtype), causal)
     factor = 1 / math.sqrt(head_dim) if scale is None else scale
-    lengths = q.shape[2], k.shape[2]
-    schedule = machine.complete(problem, machine.suit(problem, schedule, lengths))
+    schedule = machine.complete(problem, machine.suit(problem, schedule, q.shape[2], k.shape[2]))
     with progress() as bars:
         step = bars.add_task("compiling", total=None)
         call, used = prepare(problem, arrays, factor, schedule, machine, threads)

@@ -16,3 +16,8 @@ class TileLayout:
     cols: int = 1
     odd: bool = False
     """Whether rows are an odd number of elements apart: then those of a column lie in different banks."""
+
+
+def round_up(n: int, to: int) -> int:
+    """The least multiple of ``to`` that is not below n."""
+    return -(-n // to) * to

@@ -17,15 +17,10 @@ from xdsl.dialects.builtin import (
 from xdsl.ir import Attribute, SSAValue
 
 from flashgen.ir.types import element_of, shape_of
-from flashgen.plan.layout import TileLayout
+from flashgen.plan.layout import TileLayout, round_up
 from flashgen.plan.model import Buffer, Kind
 
 ALIGNMENT = 64  # bytes: a cache line
-
-
-def round_up(n: int, to: int) -> int:
-    """The least multiple of ``to`` that is not below n."""
-    return -(-n // to) * to
 
 
 class Names:
@@ -124,4 +119,4 @@ def element_name(t: Attribute) -> str:
     raise TypeError(f"{t} has no place in a plan")
 
 
-__all__ = ["Names", "Storage", "element_name", "kind_of", "round_up"]
+__all__ = ["Names", "Storage", "element_name", "kind_of"]

@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 
 from flashgen.errors import InvalidArgument
+from flashgen.targets.cpu import Cpu
 
 VARIABLE = "OMP_NUM_THREADS"
 
-MAX_THREADS = 1024
+MAX_THREADS = Cpu.max_threads
 """More are taken for a mistake and refused."""
 
 WORK_PER_THREAD = 1 << 21

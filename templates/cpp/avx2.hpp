@@ -1,8 +1,6 @@
 // Vectors of 8 floats: AVX2 and FMA.
 typedef __m256 vec;
 typedef __m256 lanes_mask;
-constexpr isize lanes = 8;
-constexpr int micro_rows = 6, micro_vecs = 2;  // register block of a matrix product: 12 accumulators of 16
 
 INLINE vec all(float x) { return _mm256_set1_ps(x); }
 INLINE vec load(const float *p) { return _mm256_loadu_ps(p); }

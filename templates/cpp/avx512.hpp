@@ -1,9 +1,7 @@
 // Vectors of 16 floats: AVX-512 F, DQ and VL.
 typedef __m512 vec;
 typedef __mmask16 lanes_mask;
-constexpr isize lanes = 16;
 constexpr lanes_mask every = 0xffff;  // g++ 12 takes the unmasked forms' unused operand for uninitialised
-constexpr int micro_rows = 14, micro_vecs = 2;  // register block of a matrix product: 28 accumulators of 32
 
 INLINE vec all(float x) { return _mm512_set1_ps(x); }
 INLINE vec load(const float *p) { return _mm512_loadu_ps(p); }

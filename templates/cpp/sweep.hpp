@@ -2,7 +2,7 @@
 
 // Column c of a row always goes to accumulator c / lanes mod 4, whatever the span: a skipped tile or a
 // narrower span changes no bit of a result.
-constexpr isize unroll = 4;
+static_assert(unroll == 4, "total() adds up four");
 
 struct Add {
   static constexpr float neutral = 0.0f;

@@ -1,7 +1,6 @@
 // Independent iterations over threads; scratch memory for each.
 
 // Scratch memory of one call, kept for the next: a slot a thread, taken by whoever comes first.
-constexpr int max_threads = 256;
 void *kept_scratch[max_threads];
 
 INLINE void *take_scratch(int slot, size_t bytes) {
