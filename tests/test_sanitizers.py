@@ -99,7 +99,7 @@ def test_a_read_behind_an_array_is_found() -> None:
 
 def test_memory_that_was_not_written_is_found() -> None:
     """The accumulator without its zeros."""
-    old = "store(acc.at(row, column), all(0.0f));"
+    old = "store(acc.at(y, x), all(0.0f));"
     path = emitted(VARIANTS[0], MEMORY, old, "(void)acc;")
     assert run(path, "1 2 1 13 19 1").stdout.startswith("WRONG: ")
 

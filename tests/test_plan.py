@@ -1,0 +1,46 @@
+"""Plans: no value is overwritten while it is needed; what the planner refuses."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import pytest
+
+from flashgen.emission import kernel_plan
+from flashgen.plan.model import KernelPlan
+from flashgen.problem import ALIGNMENTS, Problem
+from flashgen.targets import TARGETS
+from flashgen.targets.base import Target, TileLayout
+from tests.compiled import combinations
+from tests.plan_memory import Memory, loops
+
+CASES = list(product(TARGETS.values(), ALIGNMENTS, range(8)))
+
+
+def made(target: Target, causal: str | None, combination: int, br: int = 7, bc: int = 9) -> KernelPlan:
+    problem, schedule = Problem(5, 3, causal=causal), combinations(br, bc)[combination]
+    return kernel_plan(problem, target.complete(problem, schedule), target)
+
+
+def simulate(kernel: KernelPlan, layout: TileLayout) -> None:
+    """Every loop may turn not at all, or more than once."""
+    counters = loops(kernel.body)
+    for turns in product((0, 2), repeat=len(counters)):
+        Memory(kernel, layout, dict(zip(counters, turns, strict=True))).run()
+
+
+@pytest.mark.parametrize(("target", "causal", "combination"), CASES, ids=lambda x: getattr(x, "name", str(x)))
+def test_every_read_finds_what_was_written(target: Target, causal: str | None, combination: int) -> None:
+    simulate(made(target, causal, combination), target.layout)
+
+
+@pytest.mark.parametrize("target", TARGETS.values(), ids=lambda t: t.name)
+def test_buffers_are_shared(target: Target) -> None:
+    """Else the simulation would have little to find: many values, few buffers."""
+    kernel = made(target, "bottom-right", 7)
+    placed = {o.name: o.offset for s in statements(kernel.body) for o in s.outs if o.offset or o.stride}
+    assert len(placed) > 1.5 * len(kernel.buffers)
+
+
+def statements(body: list) -> list:
+    return [t for s in body for t in [s, *statements(s.body)]]
