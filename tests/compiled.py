@@ -100,6 +100,13 @@ def together(part: Sequence[tuple[Problem, Schedule]], target: Cpu) -> str:
     return text
 
 
+def around(functions: str, target: Cpu) -> str:
+    """Functions of a test's own in the place of a kernel, among the layers of an emitted file."""
+    head, end, _ = source(Problem(8), Schedule(br=8, bc=8), target).partition("}  // namespace\n")
+    assert end
+    return head + functions
+
+
 def library(text: str, build: Build) -> Path:
     """The library that a text makes, from the cache if it is there. Raises CompileFailure, for a warning too.
 

@@ -233,7 +233,7 @@ def test_reserved_names_are_all_that_the_text_uses() -> None:
         names = set(re.findall(r"(?<![\w.:])[A-Za-z]\w*", re.sub(r"//.*", "", literal)))
         layers = [path.read_text() for path in LAYERS if path.parent == folder]
         named = {name for text in layers for name in defined(text)}
-        assert {"Tile", "read", "lanes"} <= named
+        assert {"Tile", "read"} <= named
         assert names <= reserved, language
         assert named & set(re.findall(r"\w+", literal)) <= reserved, language
 

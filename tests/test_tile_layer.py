@@ -7,26 +7,19 @@ from __future__ import annotations
 
 import ctypes
 from functools import cache
-from importlib.resources import files
 from itertools import product
 
 import numpy as np
 import pytest
 
 from flashgen.runtime.tensors import address
-from tests.compiled import HEADERS, TARGETS, Build, library
+from tests.compiled import TARGETS, Build, around, library
 
 R, K, C = 31, 41, 75
 """Rows, contraction and columns: no multiples of anything, more than two register blocks."""
 
 PROGRAM = """
-typedef struct flashgen_tensor { void *data; int64_t size[4]; int64_t stride[4]; } flashgen_tensor;
-namespace {
-typedef int64_t isize;
-#define INLINE inline __attribute__((always_inline))
-#define INLINE_LAMBDA __attribute__((always_inline))
-%s
-constexpr isize R = 31, K = 41, C = 75, W = micro_vecs * lanes, P = (C + W - 1) / W, whole = 4 * lanes;
+constexpr isize R = 31, K = 41, C = 75, W = %d, P = (C + W - 1) / W, whole = unroll * lanes;
 typedef Tile<R, K, round_up(K, whole)> Left;
 typedef Tile<R, C, round_up(C, whole)> Result;
 typedef Panels<P, K, W> Right;
@@ -101,9 +94,8 @@ class Layer:
     """The layer of one target; arrays go in by address."""
 
     def __init__(self, build: Build):
-        folder = files("flashgen.templates") / "cpp"
-        text = "\n".join((folder / name).read_text() for name in build.target.layers)
-        self._lib = ctypes.CDLL(str(library(HEADERS + PROGRAM % text, build)))
+        text = around(PROGRAM % build.target.micro[1], build.target)
+        self._lib = ctypes.CDLL(str(library(text, build)))
         self.rows, self.cols, self.panel = (self._lib.sizes(n) for n in range(3))
 
     def __call__(self, name: str, *arguments: np.ndarray | Tensor | int) -> int:

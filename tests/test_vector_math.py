@@ -4,20 +4,14 @@ from __future__ import annotations
 
 import ctypes
 from functools import cache
-from importlib.resources import files
 
 import numpy as np
 import pytest
 
-from tests.compiled import HEADERS, TARGETS, Build, library
+from tests.compiled import TARGETS, Build, around, library
 
 PROGRAM = """
-namespace {
-typedef int64_t isize;
-constexpr isize lanes = %d;
-#define INLINE inline __attribute__((always_inline))
-%s
-}
+}  // namespace
 extern "C" void apply_exp2(const float *x, float *y, int64_t n) {
   for (isize i = 0; i < n; i += lanes) store(y + i, exp2(load(x + i)));
 }
@@ -38,9 +32,7 @@ EACH = pytest.mark.parametrize(
 
 @cache
 def functions(build: Build) -> ctypes.CDLL:
-    folder = files("flashgen.templates") / "cpp"
-    layers = "\n".join((folder / name).read_text() for name in (build.target.layers[0], "math.hpp"))
-    return ctypes.CDLL(str(library(HEADERS + PROGRAM % (build.target.lanes, layers), build)))
+    return ctypes.CDLL(str(library(around(PROGRAM, build.target), build)))
 
 
 def apply(build: Build, name: str, *operands: np.ndarray) -> np.ndarray:
