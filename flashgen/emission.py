@@ -56,8 +56,16 @@ def emit(problem: Problem, schedule: Schedule, target: Target, with_main: bool =
         launch=launch,
         body=Walker(language, kernel).block(kernel.body),
         with_main=with_main,
+        limits=limits() if with_main else None,
     )
     return Emitted(name, schedule, source, launch)
+
+
+def limits() -> dict[str, float]:
+    """The constants of the reference's bound, for float32."""
+    from flashgen.reference import ROUNDOFF, SMALLEST, C
+
+    return {"C": float(C), "u": ROUNDOFF["float32"], "smallest": SMALLEST["float32"]}
 
 
 def source(problem: Problem, schedule: Schedule, target: Target, with_main: bool = False) -> str:

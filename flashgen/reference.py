@@ -91,7 +91,7 @@ SMALLEST = {"float16": 2.0**-25, "float32": 2.0**-150, "float64": 2.0**-1075}
 def bound(problem: Problem, q: Array, k: Array, v: Array, scale: float, computed: str = "float32") -> Bound:
     """How far a result may be from the reference.
 
-    |O - reference| <= C * (u * (1 + S) + u_P + u_out) * max|v|
+    |O - reference| <= C * (u * (1 + S) + u_P + u_out) * max|v| + half the smallest number of O's storage
     |lse - reference| <= C * u * (1 + S + ln Nk)
 
     S = |scale| * max_ij sum_d |q_id k_jd| over the visible pairs of the head, max|v| over its visible keys;

@@ -13,10 +13,11 @@ from flashgen.reference import visible
 from flashgen.schedule import ORDERS, Schedule
 
 PRIMES = (2, 3, 5, 7, 11, 13)
-OFFSETS = (200.0, 6e4, 1e30)
+OFFSETS = {"far": 200.0, "farther": 6e4, "farthest": 1e30}
 """Added to every logit. exp(200) is no float32; 6e4 is near finite stand-ins for -inf, and 1e30 beyond."""
 
-KINDS = ("plain", "offset", "rising", "falling", "nan_q", "nan_k", "nan_v", "hidden")
+KINDS = ("plain", *OFFSETS, "rising", "falling", "nan_q", "nan_k", "nan_v", "hidden")
+"""What is special about the values. Of float16, "farthest" is as far as that type goes."""
 
 
 @dataclass(frozen=True)
@@ -82,9 +83,9 @@ def make_inputs(
     q = rng.normal(size=(batch, hq, nq, problem.head_dim))
     k = rng.normal(size=(batch, hkv, nk, problem.head_dim))
     v = rng.normal(size=(batch, hkv, nk, problem.head_dim_v))
-    if kind in ("offset", "rising", "falling"):
+    if kind in (*OFFSETS, "rising", "falling"):
         q[..., 0] = 1
-        k[..., 0] = logits(kind, problem, nk, rng)
+        k[..., 0] = logits(kind, problem, nk)
     if kind == "hidden":  # no row sees these keys, so nothing there may matter
         unseen = ~visible(problem, np.arange(nq), nq, nk).any(axis=0)
         k[:, :, unseen], v[:, :, unseen] = np.nan, np.inf
@@ -95,10 +96,9 @@ def make_inputs(
     return Inputs(kind, q.astype(storage), k.astype(storage), v.astype(storage), scale)
 
 
-def logits(kind: str, problem: Problem, nk: int, rng: np.random.Generator) -> np.ndarray:
+def logits(kind: str, problem: Problem, nk: int) -> np.ndarray:
     """A component of k that moves whole rows of logits: far away, or by more than 88 from tile to tile."""
-    if kind == "offset":
-        offsets = OFFSETS[:2] if problem.dtype == "float16" else OFFSETS
-        return np.full(nk, rng.choice(offsets))
+    if kind in OFFSETS:
+        return np.full(nk, min(OFFSETS[kind], float(np.finfo(problem.dtype).max)))
     steps = 100.0 * np.arange(nk)
     return steps if kind == "rising" else steps[::-1]

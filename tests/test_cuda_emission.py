@@ -19,7 +19,7 @@ from flashgen.schedule import FA1, FA2, Schedule
 from tests import cuda_compile
 from tests.cuda_emitted import CACHE, COMBINATIONS, Emitted, emitted, strided
 from tests.cuda_on_cpu.cupy_double import Double
-from tests.strategies import Inputs, inputs, make_inputs, problems, schedules
+from tests.strategies import KINDS, Inputs, inputs, make_inputs, problems, schedules
 
 HEAD_DIMS = (32, 64, 80, 128, 256)
 DTYPES = ("float32", "float16")
@@ -74,7 +74,7 @@ def test_equals_the_reference_at_hostile_sizes(dtype: str, causal: str | None, c
         tested.check(make_inputs(tested.problem, "plain", (*HEADS[n % 3], nq, nk), 0.3, seed=n), seed=n)
 
 
-KINDS = ("offset", "rising", "falling", "nan_q", "nan_k", "nan_v", "hidden")
+HOSTILE = tuple(kind for kind in KINDS if kind != "plain")
 
 
 @each_combination
@@ -82,7 +82,7 @@ KINDS = ("offset", "rising", "falling", "nan_q", "nan_k", "nan_v", "hidden")
 def test_equals_the_reference_on_hostile_values(dtype: str, combination: Combination):
     for causal in ("bottom-right", "top-left"):
         tested = kernel(Problem(20, 9, dtype, causal), combination)
-        for n, kind in enumerate(KINDS):
+        for n, kind in enumerate(HOSTILE):
             for scale in (0.5, -0.7):
                 x = make_inputs(tested.problem, kind, (1, 4, 2, 17, 29), scale, seed=n)
                 tested.check(x, seed=n)

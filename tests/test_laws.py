@@ -16,7 +16,7 @@ from flashgen.reference import attention, bound
 from flashgen.runtime.cpu import CpuKernel
 from flashgen.targets.cpu import Cpu
 from tests.compiled import TARGETS, Build, all_combinations, call
-from tests.strategies import Inputs, lengths, make_inputs
+from tests.strategies import KINDS, Inputs, lengths, make_inputs
 
 D, DV, BR, BC = 24, 40, 20, 40
 SHAPES = ((D, DV, BR, BC), (5, 3, 5, 7))
@@ -66,7 +66,7 @@ def assert_close(kernel: CpuKernel, x: Inputs, got: tuple, want: tuple) -> None:
 
 
 @each_target
-@given(case=cases(kinds=("plain", "rising", "falling", "offset", "nan_k", "nan_v", "nan_q", "hidden")))
+@given(case=cases(kinds=KINDS))
 def test_order_skip_and_threads_change_no_bit(target, case):
     """For tiles of one size; lazy rescaling divides later and rounds otherwise."""
     alternatives, x = case
