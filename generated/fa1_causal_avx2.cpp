@@ -30,7 +30,8 @@ typedef struct flashgen_tensor {
 //   v    (B, Hkv, Nk, 64)
 //   o    (B, Hq, Nq, 64)   written; overlaps no other array
 //   lse  (B, Hq, Nq)   written
-//   scale    what scores are multiplied by, usually 1 / sqrt(64)
+//   scale    what scores are multiplied by, usually 1 / sqrt(64); scale * q and the scores times
+//            log2 e stay within float32: up to 2.3e38
 //   threads  at most so many, from 1 to 1024; each keeps 761344 bytes of scratch memory for the next call
 // Returns 0, or 1 where memory could not be had; then o and lse hold nothing of use.
 extern "C" int attention_d64_dv64_f32_causal_bottom_right_kv_outer_br192_bc512_eager_noskip_panel16_avx2(

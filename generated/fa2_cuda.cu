@@ -26,7 +26,8 @@ typedef struct flashgen_tensor {
 //   v    (B, Hkv, Nk, 64)   float32
 //   o    (B, Hq, Nq, 64)   float32, written; overlaps no other array
 //   lse  (B, Hq, Nq)   float32, written
-//   scale      what scores are multiplied by, usually 1 / sqrt(64)
+//   scale      what scores are multiplied by, usually 1 / sqrt(64); scale * q and the scores
+//              times log2 e stay within float32: up to 2.3e38
 //   workspace  not used: null
 // Launch, where group = Hq / Hkv:
 //   blocks         B * Hkv * group * ceil(Nq / 64), in one dimension; if that is 0, there is nothing to do
