@@ -11,7 +11,7 @@ import numpy as np
 from flashgen.errors import InvalidArgument, check_choice
 from flashgen.problem import ALIGNMENTS, Problem
 from flashgen.schedule import FA2, Schedule
-from flashgen.targets import find
+from flashgen.targets import TARGETS, find
 from flashgen.targets.base import KEY_STEPS, QUERY_STEPS, Target
 
 if TYPE_CHECKING:
@@ -80,6 +80,10 @@ def attention(
     """
     from flashgen.runtime.tensors import expect_array
 
+    is_causal = _expect_flag("is_causal", is_causal)
+    enable_gqa = _expect_flag("enable_gqa", enable_gqa)
+    return_lse = _expect_flag("return_lse", return_lse)
+    _check_variant(causal_alignment, schedule, target)
     q, k, v = expect_array("q", q), expect_array("k", k), expect_array("v", v)
     for name, array in (("q", q), ("k", k), ("v", v)):
         if array.ndim != 4:
@@ -98,6 +102,27 @@ def attention(
     if drop:
         o = o[..., :0]
     return (o, lse) if return_lse else o
+
+
+def _expect_flag(name: str, value: object) -> bool:
+    if isinstance(value, (bool, np.bool_)):
+        return bool(value)
+    raise InvalidArgument(name, repr(value), "one of True, False is allowed")
+
+
+def _check_variant(causal_alignment: object, schedule: object, target: object) -> None:
+    """Refuse what is of a wrong type before it is looked up: a cache can hold only what can be hashed."""
+    if not isinstance(causal_alignment, str):
+        check_choice("causal_alignment", causal_alignment, ALIGNMENTS[1:])
+    if schedule is not None:
+        _check_schedule(schedule)
+    if target is not None and not isinstance(target, (str, Target)):
+        check_choice("target", target, TARGETS)
+
+
+def _check_schedule(schedule: object) -> None:
+    if not isinstance(schedule, Schedule):
+        raise InvalidArgument("schedule", repr(schedule), "a flashgen.Schedule is allowed")
 
 
 def _cpu_options(kernel: Any, threads: int | None) -> dict[str, int]:
@@ -123,7 +148,6 @@ def _kernel(
     key_step: int,
 ) -> Any:
     """The kernel for a call whose lengths lie at these steps."""
-    check_choice("is_causal", is_causal, (True, False))
     check_choice("causal_alignment", causal_alignment, ALIGNMENTS[1:])
     causal = causal_alignment if is_causal else None
     problem = Problem(head_dim, head_dim_v, "float32", causal)
@@ -155,6 +179,5 @@ def _variant(
     if not isinstance(problem, Problem):
         raise InvalidArgument("problem", repr(problem), "a flashgen.Problem is allowed")
     schedule = FA2 if schedule is None else schedule
-    if not isinstance(schedule, Schedule):
-        raise InvalidArgument("schedule", repr(schedule), "a flashgen.Schedule is allowed")
+    _check_schedule(schedule)
     return problem, schedule, target if isinstance(target, Target) else find(target)

@@ -54,13 +54,13 @@ class KernelFailure(FlashgenError):
 
 
 def check_choice(argument: str, value: object, choices: Iterable[object]) -> None:
-    """Raise InvalidArgument unless ``value`` is one of ``choices``."""
+    """Raise InvalidArgument unless ``value`` is one of ``choices``, of its type: 1 is not True."""
     known = list(choices)
-    if value not in known:
+    if not any(isinstance(value, type(choice)) and value == choice for choice in known):
         raise InvalidArgument(argument, repr(value), f"one of {', '.join(map(repr, known))} is allowed")
 
 
-def check_positive(argument: str, value: object) -> None:
-    """Raise InvalidArgument unless ``value`` is an int of at least 1."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise InvalidArgument(argument, repr(value), "a whole number of at least 1 is allowed")
+def check_positive(argument: str, value: object, least: int = 1) -> None:
+    """Raise InvalidArgument unless ``value`` is an int of at least ``least``."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise InvalidArgument(argument, repr(value), f"a whole number of at least {least} is allowed")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from flashgen.errors import check_choice, check_positive
 
@@ -17,7 +18,7 @@ class Problem:
     Batch, heads, lengths, strides and ``scale`` are run-time values: one kernel serves them all.
 
     head_dim: D, the length of a query and of a key.
-    head_dim_v: Dv, the length of a value and of an output row; D where it is not given.
+    head_dim_v: Dv, the length of a value and of an output row; D where it is not given or None.
     dtype: storage of q, k, v and o, "float32" or "float16"; arithmetic and lse are float32 either way.
     causal: None (every key is visible), "bottom-right" (key j is visible to row i when
         j <= i + Nk - Nq: the last row sees every key) or "top-left" (j <= i).
@@ -26,13 +27,23 @@ class Problem:
     """
 
     head_dim: int
-    head_dim_v: int = 0
+    head_dim_v: int = None  # pyright: ignore[reportAssignmentType]  # an int from __post_init__ on
     dtype: str = "float32"
     causal: str | None = None
 
+    if TYPE_CHECKING:  # None may be given and is never found
+
+        def __init__(
+            self,
+            head_dim: int,
+            head_dim_v: int | None = None,
+            dtype: str = "float32",
+            causal: str | None = None,
+        ): ...
+
     def __post_init__(self) -> None:
         check_positive("head_dim", self.head_dim)
-        if self.head_dim_v == 0 and not isinstance(self.head_dim_v, bool):
+        if self.head_dim_v is None:
             object.__setattr__(self, "head_dim_v", self.head_dim)
         check_positive("head_dim_v", self.head_dim_v)
         check_choice("dtype", self.dtype, DTYPES)

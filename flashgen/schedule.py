@@ -37,8 +37,8 @@ class Schedule:
                 check_positive(field, getattr(self, field))
         for field in ("lazy_rescale", "causal_skip"):
             check_choice(field, getattr(self, field), (True, False))
-        if self.panel not in (None, 0):
-            check_positive("panel", self.panel)
+        if self.panel is not None:
+            check_positive("panel", self.panel, least=0)
 
     @property
     def complete(self) -> bool:

@@ -101,6 +101,15 @@ REFUSED = [
     ({"causal_alignment": "middle"}, "causal_alignment is 'middle'; one of 'bottom-right', 'top-left'"),
     ({"causal_alignment": None}, "causal_alignment is None; one of"),
     ({"is_causal": "no"}, "is_causal is 'no'; one of True, False"),
+    ({"is_causal": []}, "is_causal is []; one of True, False is allowed"),
+    ({"is_causal": np.array(True)}, "is_causal is array(True); one of True, False is allowed"),
+    ({"is_causal": 1}, "is_causal is 1; one of True, False is allowed"),
+    ({"enable_gqa": "no"}, "enable_gqa is 'no'; one of True, False is allowed"),
+    ({"return_lse": "no"}, "return_lse is 'no'; one of True, False is allowed"),
+    ({"causal_alignment": []}, "causal_alignment is []; one of 'bottom-right', 'top-left'"),
+    ({"schedule": []}, "schedule is []; a flashgen.Schedule is allowed"),
+    ({"target": []}, "target is []; one of 'avx2', 'avx512', 'cuda' is allowed"),
+    ({"target": np.zeros(2)}, "target is array([0., 0.]); one of 'avx2', 'avx512', 'cuda' is allowed"),
     ({"scale": np.nan}, "scale is nan"),
     ({"threads": 0}, "threads is 0"),
     ({"target": "sse"}, "target is 'sse'; one of 'avx2', 'avx512', 'cuda' is allowed"),
@@ -114,6 +123,41 @@ def test_refused(change: dict, message: str) -> None:
     q, k, v = arrays()
     with pytest.raises(InvalidArgument, match=re.escape(message)):
         flashgen.attention(**{"q": q, "k": k, "v": v, "target": "avx2"} | change)
+
+
+def test_numpy_bools_are_bools() -> None:
+    q, k, v = arrays()
+    options = {"is_causal": np.True_, "return_lse": np.True_, "enable_gqa": np.False_}
+    check(flashgen.attention(q, k, v, **options), q, k, v, causal="bottom-right")
+
+
+FIELDS = [
+    (Schedule, {"lazy_rescale": 1}, "lazy_rescale is 1; one of True, False is allowed"),
+    (Schedule, {"causal_skip": 0.0}, "causal_skip is 0.0; one of True, False is allowed"),
+    (Schedule, {"panel": False}, "panel is False; a whole number of at least 0 is allowed"),
+    (Schedule, {"panel": 0.0}, "panel is 0.0; a whole number of at least 0 is allowed"),
+    (Schedule, {"panel": -1}, "panel is -1; a whole number of at least 0 is allowed"),
+    (Schedule, {"order": []}, "order is []; one of 'kv-outer', 'q-outer' is allowed"),
+    *[
+        (
+            Problem,
+            {"head_dim": 64, "head_dim_v": value},
+            f"head_dim_v is {value}; a whole number of at least 1",
+        )
+        for value in (0, 0.0, False)
+    ],
+]
+
+
+@pytest.mark.parametrize(("kind", "fields", "message"), FIELDS, ids=[message[:30] for *_, message in FIELDS])
+def test_fields_refused(kind: type, fields: dict, message: str) -> None:
+    with pytest.raises(InvalidArgument, match=re.escape(message)):
+        kind(**fields)
+
+
+def test_value_dim_is_head_dim_unless_given() -> None:
+    assert Problem(64) == Problem(64, None) == Problem(64, 64) != Problem(64, 32)
+    assert replace(Problem(64), causal="top-left").head_dim_v == 64
 
 
 def test_problem_must_be_one() -> None:
@@ -188,7 +232,7 @@ def test_cached_call_does_little() -> None:
     sys.setprofile(count)
     flashgen.attention(q, k, v, is_causal=True)
     sys.setprofile(None)
-    assert 10 < calls < 60
+    assert 10 < calls < 60, calls
 
 
 def test_import_is_cheap() -> None:

@@ -72,10 +72,8 @@ def emit(
       flashgen emit --with-main -o check.cpp && g++ -O3 -march=x86-64-v3 -pthread check.cpp && ./a.out
       flashgen emit --causal --br 4 --bc 4 -d 8 --print-ir-after keep-state
     """
-    if head_dim_v == 0:
-        raise InvalidArgument("head_dim_v", head_dim_v, "a whole number of at least 1 is allowed")
     machine = find(target)
-    problem = Problem(head_dim, head_dim_v or 0, dtype, causal)
+    problem = Problem(head_dim, head_dim_v, dtype, causal)
     schedule = machine.complete(problem, make_schedule(order, br, bc, lazy_rescale, causal_skip))
     asked = [
         option
