@@ -9,7 +9,10 @@ from flashgen.passes.pipeline import parse_passes, run
 from tests.head import after, before, head, inside, refused
 
 ALLOC_ACC = "%acc = memref.alloc(%nq) : memref<?x8xf32>"
+ALLOC_L = "%l = memref.alloc(%nq) : memref<?xf32>"
 STORE_ACC_0 = "tile.store %acc_start, %acc[%i0, %c0] : tensor<4x8xf32>, memref<?x8xf32>"
+STORE_L_0 = "tile.store %l_start, %l[%i0] : tensor<4xf32>, memref<?xf32>"
+LOAD_L = "%l_old = tile.load %l[%i] : memref<?xf32> -> tensor<4xf32>"
 LOAD_ACC = "%acc_old = tile.load %acc[%i, %c0] : memref<?x8xf32> -> tensor<4x8xf32>"
 STORE_ACC = "tile.store %acc_new, %acc[%i, %c0] : tensor<4x8xf32>, memref<?x8xf32>"
 STORE_L = "tile.store %l_new, %l[%i] : tensor<4xf32>, memref<?xf32>"
@@ -21,6 +24,7 @@ TOTAL = "%total = arith.addf %kept, %fresh : tensor<4x8xf32>"
 NONE = "builtin.module: no tiles in memory are divided by a row sum in memory; one is wanted"
 START = "tile.load: the output is not known to start as 0"
 LATER = "tile.load: reads the output otherwise than tile by tile behind the loop that updates it"
+CUT = "tile.load: the row sum's array may cut other rows than the output's"
 OLD = "tile.load: the old output is used otherwise than as l * alpha * O"
 SUM = "arith.divf: output and row sum are not what is kept plus one factor times what is new"
 
@@ -129,6 +133,16 @@ STATE = {
             inside(STORE_L, "%l[%i]", "%l[%up]"),
         ),
         "tile.load: the row sum's rows are not the output's",
+    ),
+    "l of other extents": ("", head(inside(ALLOC_L, "%nq", "%nk")), CUT),
+    "O of other extents": ("", head(inside(ALLOC_ACC, "%nq", "%nk")), CUT),
+    "l of a length that is a number": (
+        "",
+        head(
+            (ALLOC_L, "%l = memref.alloc() : memref<4xf32>"),
+            *(inside(line, "memref<?xf32>", "memref<4xf32>") for line in (STORE_L_0, LOAD_L, STORE_L)),
+        ),
+        CUT,
     ),
     "an effect inside": (
         "",

@@ -70,8 +70,14 @@ def may_be_cut(access: Access, dimension: int) -> bool:
 
 
 def cut_alike(a: Access, b: Access) -> bool:
-    """Whether both tiles start at the same row and are cut at the same row; or neither is cut."""
-    i, j = cut_dimensions(a)[0], cut_dimensions(b)[0]
-    if not may_be_cut(a, i):
-        return True
-    return linear(a.indices[i]) == linear(b.indices[j]) and extent(a.memref, i) == extent(b.memref, j)
+    """Whether b lacks all rows that a lacks: wherever a may be cut, b starts and ends at the same position.
+
+    Up to the row: in that dimension and in those in front of it, counted from the row outwards.
+    """
+    row = cut_dimensions(a)[0]
+    shift = cut_dimensions(b)[0] - row
+    pairs = [(n, n + shift) for n in range(row + 1) if may_be_cut(a, n)]
+    return all(
+        j >= 0 and linear(a.indices[i]) == linear(b.indices[j]) and extent(a.memref, i) == extent(b.memref, j)
+        for i, j in pairs
+    )

@@ -23,6 +23,7 @@ from xdsl.rewriter import InsertPoint
 
 from flashgen.analysis.dependence import strangers
 from flashgen.analysis.linear import inside, same
+from flashgen.analysis.padding import cut_alike
 from flashgen.analysis.state import (
     Cell,
     cells,
@@ -86,6 +87,7 @@ class LazyRescalePass(TilePass[tuple[Place, Update]]):
     Legal when
     - O and l start as 0, so that X = l * O holds before the first step, and l' = 0 only where nothing was
       visible yet, where X' is 0 as O' was;
+    - O and l lie in arrays that cut the same rows: beyond a bound both read as 0, or neither does;
     - O is read by its own update alone, and by loads behind the loop, where l still is what it was there;
     - m' = max(m, mt) with mt the row maximum of the same scores: the merged exponent is never positive;
     - O is kept in float32: l * O exceeds the range of a narrower type long before O does.
@@ -116,6 +118,8 @@ class LazyRescalePass(TilePass[tuple[Place, Update]]):
             self.refuse(total.load, "the row sum's rows are not the output's")
         for cell, what in ((acc, "the output"), (total, "the row sum")):
             self.check_start(cell, what, loop)
+        if not (cut_alike(acc.load, total.load) and cut_alike(total.load, acc.load)):
+            self.refuse(total.load, "the row sum's array may cut other rows than the output's")
         if element_of(acc.array) != f32:
             self.refuse(acc.store, "l * O may exceed the range of the type O is kept in; float32 is wanted")
         later = [op for op in outside(acc.array, loop) if isinstance(op, LoadOp)]
