@@ -68,3 +68,47 @@ def test_what_it_moves():
     assert "tile.load %w[%c0]" in loop, "what the loop stores to is loaded where it was"
     assert "%unread" not in text, "a workspace that nobody reads is gone"
     assert "%w = memref.alloc" in text
+
+
+ALONE = """
+func.func @f(%o: memref<16xf32>, %in: memref<16xf32>, %n: index) {
+  %c0 = arith.constant 0 : index
+  %c4 = arith.constant 4 : index
+  %one = arith.constant 1.0 : f32
+  %ones = tile.broadcast %one : f32 -> tensor<4xf32>
+  %acc = memref.alloc() : memref<16xf32>
+  tile.store %ones, %acc[%c0] : tensor<4xf32>, memref<16xf32>
+  BETWEEN
+  scf.for %j = %c0 to %n step %c4 {
+    %old = tile.load %acc[%c0] : memref<16xf32> -> tensor<4xf32>
+    %new = arith.addf %old, %ones : tensor<4xf32>
+    tile.store %new, %acc[%c0] : tensor<4xf32>, memref<16xf32>
+  }
+  BEHIND
+  %first = tile.load %acc[%c0] : memref<16xf32> -> tensor<4xf32>
+  tile.store %first, %o[%c0] : tensor<4xf32>, memref<16xf32>
+  func.return
+}"""
+READS = "%x = memref.load %acc[%c0] : memref<16xf32> memref.store %x, %o[%c0] : memref<16xf32>"
+WRITES = "memref.store %one, %acc[%c0] : memref<16xf32>"
+
+
+def kept(between: str = "", behind: str = "") -> str:
+    """ALONE behind keep-state."""
+    module = parse(ALONE.replace("BETWEEN", between).replace("BEHIND", behind))
+    run(module, parse_passes("keep-state"))
+    return str(module)
+
+
+def test_what_is_stored_is_forwarded():
+    assert "%acc = memref.alloc" not in kept()
+
+
+@pytest.mark.parametrize("effect", [READS, WRITES, f"scf.for %k = %c0 to %n step %c4 {{ {READS} }}"])
+def test_an_effect_that_is_not_understood_ends_what_is_known(effect):
+    """In front of the loop it may read what was stored, behind it write what is loaded."""
+    name = "memref.store" if effect is WRITES else "memref.load"
+    text = kept(between=effect)
+    assert text.index("tile.store %ones, %acc[") < text.index(name) < text.index("tile.load %acc[")
+    text = kept(behind=effect)
+    assert text.index("tile.store %new, %acc[") < text.index(name) < text.index("tile.load %acc[")

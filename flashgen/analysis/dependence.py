@@ -9,7 +9,9 @@ while the loop runs and is equal for all accesses:
 - `iv * group + r + rest`, with n = 1 and r running over [0, group): blocks of `group` positions, such as the
   query heads of one key head.
 
-Distinct arrays are taken not to overlap; the runtime checks its arguments for that.
+Arrays are arguments of the function or allocations, which the verifier of tile.load and tile.store sees to;
+so there is no second value for an array, and distinct values are distinct memory: an allocation overlaps
+nothing, and that arguments do not overlap each other the runtime checks.
 """
 
 from __future__ import annotations
@@ -112,12 +114,15 @@ def touching(root: Operation, array: SSAValue) -> list[Access]:
 
 def strangers(root: Operation) -> Iterator[Operation]:
     """Operations below root that may have an effect, and that are no tile.load, tile.store or allocation."""
+    return (op for op in root.walk() if op is not root and is_stranger(op))
+
+
+def is_stranger(op: Operation) -> bool:
+    """Whether op itself, its regions aside, may have an effect that is not understood."""
     known = (LoadOp, StoreOp, scf.ForOp, scf.ParallelOp, memref.AllocOp)
-    for op in root.walk():
-        if op is root or isinstance(op, known) or op.has_trait(IsTerminator):
-            continue
-        if not op.regions and not is_side_effect_free(op):
-            yield op
+    if op.regions or isinstance(op, known) or op.has_trait(IsTerminator):
+        return False
+    return not is_side_effect_free(op)
 
 
 def carried(loop: scf.ForOp) -> list[SSAValue | Operation]:

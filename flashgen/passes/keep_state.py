@@ -17,7 +17,7 @@ from xdsl.dialects import memref, scf
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Block, SSAValue
 
-from flashgen.analysis.dependence import describe, strangers
+from flashgen.analysis.dependence import describe, is_stranger, strangers
 from flashgen.analysis.linear import accesses, inside, same_address, stored
 from flashgen.analysis.padding import mixes_rows
 from flashgen.analysis.state import Cell, cells
@@ -129,7 +129,10 @@ def promote(loop: scf.ForOp, state: list[Cell]) -> scf.ForOp:
 
 
 def forward(block: Block, arrays: set[SSAValue]) -> None:
-    """A load of what was just stored is what was stored; a store before another to the same place goes."""
+    """A load of what was just stored is what was stored; a store before another to the same place goes.
+
+    Nothing is known of memory behind an operation whose effects are not understood: it may read or write it.
+    """
     known: dict[SSAValue, StoreOp] = {}
     for op in list(block.ops):
         if isinstance(op, StoreOp) and op.memref in arrays:
@@ -144,7 +147,9 @@ def forward(block: Block, arrays: set[SSAValue]) -> None:
                 erase(op)
             else:
                 known.pop(op.memref, None)
-        elif op.regions:
+        elif is_stranger(op) or any(strangers(op)):
+            known.clear()
+        else:
             for a in accesses(op):
                 known.pop(a.memref, None)
 
