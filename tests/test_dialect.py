@@ -53,6 +53,8 @@ WELL_FORMED = {
     "load half as it is": "%o = tile.load %h[%i, %j] : memref<?x6xf16> -> tensor<4x6xf16>",
     "store": "tile.store %x, %m[%i, %j] : tensor<4x6xf32>, memref<?x6xf32>",
     "store half": "tile.store %x, %h[%i, %j] : tensor<4x6xf32>, memref<?x6xf16>",
+    "load from a workspace": """%w = memref.alloc(%i) : memref<?x6xf32>
+    %o = tile.load %w[%i, %j] : memref<?x6xf32> -> tensor<4x6xf32>""",
     "broadcast rows": "%o = tile.broadcast %r : tensor<4xf32> -> tensor<4x6xf32>",
     "fill": "%o = tile.broadcast %s : f32 -> tensor<4x6xf32>",
     "dot": "%o = tile.dot %x, %y : tensor<4x6xf32>, tensor<6x8xf32> -> tensor<4x8xf32>",
@@ -107,6 +109,7 @@ def change(case: str, old: str, new: str) -> str:
     return text.replace(old, new)
 
 
+ALIAS = "its array is neither an argument nor an allocation, so it may overlap others"
 COMPOSE = "does not compose"
 ILL_FORMED = {
     "load: too few indices": (change("load", "[%i, %j]", "[%i]"), "tile.load: 2 indices wanted, 1 given"),
@@ -122,6 +125,31 @@ ILL_FORMED = {
     "store: from half": (
         "tile.store %t, %m[%i, %j] : tensor<4x6xf16>, memref<?x6xf32>",
         "tile.store: f32 in memory does not convert to f16 in a tile",
+    ),
+    "load: a view": (
+        """%v = "memref.cast"(%m) : (memref<?x6xf32>) -> memref<?x6xf32>
+        %o = tile.load %v[%i, %j] : memref<?x6xf32> -> tensor<4x6xf32>""",
+        f"tile.load: {ALIAS}",
+    ),
+    "store: a view": (
+        """%v = "memref.cast"(%m) : (memref<?x6xf32>) -> memref<?x6xf32>
+        tile.store %x, %v[%i, %j] : tensor<4x6xf32>, memref<?x6xf32>""",
+        f"tile.store: {ALIAS}",
+    ),
+    "load: one of two arrays": (
+        """%a = memref.alloc(%i) : memref<?x6xf32>
+        %c = arith.cmpi slt, %i, %j : index
+        %v = arith.select %c, %m, %a : memref<?x6xf32>
+        %o = tile.load %v[%i, %j] : memref<?x6xf32> -> tensor<4x6xf32>""",
+        f"tile.load: {ALIAS}",
+    ),
+    "load: a carried array": (
+        """%a = memref.alloc(%i) : memref<?x6xf32>
+        %w = scf.for %n = %i to %j step %j iter_args(%v = %m) -> (memref<?x6xf32>) {
+          %o = tile.load %v[%i, %j] : memref<?x6xf32> -> tensor<4x6xf32>
+          scf.yield %a : memref<?x6xf32>
+        }""",
+        f"tile.load: {ALIAS}",
     ),
     "broadcast: rows": (
         change("broadcast rows", "-> tensor<4x6", "-> tensor<6x4"),

@@ -2,6 +2,9 @@
 
 Positions count elements, not tiles. The tile covers the trailing dimensions of the array from that
 position on. What lies beyond the array's bound is never touched: it reads as 0 and is not written.
+
+An array is an argument of the function or an allocation. There are no views and no choices between arrays:
+different values are different memory, and every analysis may rely on it.
 """
 
 from __future__ import annotations
@@ -9,8 +12,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import cast
 
+from xdsl.dialects import func, memref
 from xdsl.dialects.builtin import IndexType, MemRefType, TensorType, UnitAttr
-from xdsl.ir import SSAValue
+from xdsl.ir import Block, SSAValue
 from xdsl.irdl import (
     IRDLOperation,
     irdl_op_definition,
@@ -100,7 +104,9 @@ Access = LoadOp | StoreOp
 
 
 def check_access(op: Access) -> None:
-    """Rank and element types of an access agree."""
+    """The array is one of its own, and the access's rank and element types agree with it."""
+    alone = f"{op.name}: its array is neither an argument nor an allocation, so it may overlap others"
+    check(is_array(op.memref), alone)
     rank, want = len(shape_of(op.memref)), len(shape_of(op.tile))
     check(len(op.indices) == rank, f"{op.name}: {rank} indices wanted, {len(op.indices)} given")
     check(want <= rank, f"{op.name}: a rank-{want} tile does not fit a rank-{rank} array")
@@ -108,6 +114,15 @@ def check_access(op: Access) -> None:
     held = cast(TensorType, op.tile.type).element_type
     converts = (stored, held) == (f16, f32)
     check(stored == held or converts, f"{op.name}: {stored} in memory does not convert to {held} in a tile")
+
+
+def is_array(v: SSAValue) -> bool:
+    """Whether v is an argument of a function or the result of an allocation."""
+    owner = v.owner
+    if isinstance(owner, Block):
+        function = owner.parent_op()
+        return isinstance(function, func.FuncOp) and function.body.blocks.first is owner
+    return isinstance(owner, memref.AllocOp)
 
 
 def extents(op: Access) -> tuple[int, ...]:
