@@ -67,7 +67,8 @@ def attention(
     causal_alignment: where that is. "bottom-right": row i is at key i + Nk - Nq, so that the last row sees
         every key, which is what decoding with a key cache wants. "top-left": row i is at key i, which is
         what PyTorch's scaled_dot_product_attention does. Both are the same where Nq == Nk.
-    scale: of the scores, 1 / sqrt(D) if not given.
+    scale: of the scores, 1 / sqrt(D) if not given. 0, or of size 2^-126 to 2.35e38: kernels multiply it by
+        log2 e in float32.
     enable_gqa: allow Hq to be a multiple of Hkv; query head h then reads key head h // (Hq / Hkv).
     return_lse: return also each row's logsumexp of its visible scores (natural logarithm; -inf, with
         O = 0, where a row sees no key).

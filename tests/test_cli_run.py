@@ -147,7 +147,9 @@ REFUSED = {
     "mixed": ({"k": np.ones((2, 2, 37, 8))}, (), r"k.dtype is '<f8'; native float32"),
     "head dim": ({"q": np.ones((2, 4, 13, 0), F)}, (), r"head_dim is 0; a whole number"),
     "objects": ({"q": np.array([None])}, (), r"FILE is 'in.npz'; a .npz file of numbers is allowed"),
-    "scale": ({}, ("--scale", "nan"), r"scale is nan; a finite float32"),
+    "scale": ({}, ("--scale", "nan"), r"scale is nan; 0 is allowed, or a finite"),
+    "large scale": ({}, ("--scale", "3e38"), r"scale is 3e\+38; 0 is allowed, or a finite float32 of size"),
+    "small scale": ({}, ("--scale", "1e-40"), r"scale is 1e-40; 0 is allowed, or a finite float32 of size"),
     "threads": ({}, ("--threads", "0"), r"threads is 0; a whole number from 1"),
     "threads on cuda": (
         {},

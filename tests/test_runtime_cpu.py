@@ -17,6 +17,7 @@ from flashgen.problem import Problem
 from flashgen.runtime import cpu as module
 from flashgen.runtime import load
 from flashgen.runtime.cpu import CpuKernel
+from flashgen.runtime.tensors import SCALE_MAX, SCALE_MIN
 from flashgen.runtime.threads import WORK_PER_THREAD
 from flashgen.targets.cpu import Avx2, Avx512
 from tests.sample_kernel import attention_expected, attention_source, probe_source, skip_unless_it_runs
@@ -156,8 +157,26 @@ def test_scale_reaches_the_kernel_as_float32(probe: CpuKernel) -> None:
         return probe(q, k, v, scale=value)[0][0, 0, 0, 0]  # pyright: ignore[reportArgumentType]
 
     assert scale(None) == 0.125
-    for value in (0, 0.0, -3, 0.1, 1e-60, np.float32(0.1), np.int64(7), np.finfo(np.float32).max):
+    for value in (0, 0.0, -3, 0.1, np.float32(0.1), np.float16(0.1), np.int64(7)):
         assert scale(value) == np.float32(value)
+
+
+def test_limits_of_scale(probe: CpuKernel) -> None:
+    """The product with log2 e, which kernels form, is normal and finite up to both limits and not behind."""
+    q, k, v = arrays(1, 1, 1, 1, 1, d=64, dv=64)
+    log2e, infinity = np.float32(np.log2(np.e)), np.float32(np.inf)
+    smallest, largest = np.float32(SCALE_MIN), np.float32(SCALE_MAX)
+    assert (float(smallest), float(largest)) == (2.0**-126, SCALE_MAX)
+    above, below = np.nextafter(largest, infinity), np.nextafter(smallest, np.float32(0))
+    with np.errstate(over="ignore"):
+        assert np.isfinite(largest * log2e)
+        assert np.isinf(above * log2e)
+    for sign in (1, -1):
+        for scale in (smallest, largest, SCALE_MIN, SCALE_MAX):
+            assert probe(q, k, v, scale=sign * scale)[0][0, 0, 0, 0] == np.float32(sign * scale)
+        for scale in (below, above, 2.0**-149, 1e-60, np.finfo(np.float32).max):
+            with pytest.raises(InvalidArgument, match=r"scale is .*; 0 is allowed, or a finite float32"):
+                probe(q, k, v, scale=sign * scale)
 
 
 def test_threads_reach_the_kernel(probe: CpuKernel, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -223,14 +242,17 @@ REFUSED = [
     ({"v": LARGE[100:172].reshape(V.shape), "out": IN_LARGE}, "out is in memory that v uses"),
     ({"lse": Q[..., 3]}, "lse is in memory that q uses"),
     ({"out": IN_LARGE, "lse": LARGE[119:159].reshape(LSE.shape)}, "lse is in memory that out uses"),
-    ({"scale": np.nan}, "scale is nan; a finite float32 is allowed (up to 3.4028235e+38)"),
-    ({"scale": np.inf}, "scale is inf; a finite float32"),
-    ({"scale": -np.inf}, "scale is -inf; a finite float32"),
-    ({"scale": 1e39}, "scale is 1e+39; a finite float32"),
-    ({"scale": 10**400}, "; a finite float32"),
-    ({"scale": "1"}, "scale is '1'; a finite float32"),
-    ({"scale": True}, "scale is True; a finite float32"),
-    ({"scale": 1j}, "scale is 1j; a finite float32"),
+    (
+        {"scale": np.nan},
+        "scale is nan; 0 is allowed, or a finite float32 of size 1.1754944e-38 to 2.3586574e+38",
+    ),
+    ({"scale": np.inf}, "scale is inf; 0 is allowed, or a finite float32"),
+    ({"scale": -np.inf}, "scale is -inf; 0 is allowed, or a finite float32"),
+    ({"scale": 1e39}, "scale is 1e+39; 0 is allowed, or a finite float32"),
+    ({"scale": 10**400}, "; 0 is allowed, or a finite float32"),
+    ({"scale": "1"}, "scale is '1'; 0 is allowed, or a finite float32"),
+    ({"scale": True}, "scale is True; 0 is allowed, or a finite float32"),
+    ({"scale": 1j}, "scale is 1j; 0 is allowed, or a finite float32"),
     ({"threads": 0}, "threads is 0; a whole number from 1 to 1024 is allowed"),
     ({"threads": 1.5}, "threads is 1.5; a whole number"),
 ]

@@ -69,7 +69,7 @@ class CpuKernel:
         q: (B, Hq, Nq, D), k: (B, Hkv, Nk, D), v: (B, Hkv, Nk, Dv), float32, Hq a multiple of Hkv; any
             strides, any of B, Hq, Nq and Nk may be 0. An array whose elements do not lie at multiples of
             four bytes is copied first.
-        scale: of the scores; finite in float32; 1 / sqrt(D) if not given.
+        scale: of the scores; 0, or of size SCALE_MIN to SCALE_MAX (tensors.py); 1 / sqrt(D) if not given.
         out: (B, Hq, Nq, Dv), lse: (B, Hq, Nq), float32: written and returned; made if not given. Their
             memory is apart from the inputs' and each other's (compared by first and last address).
         threads: at most so many; if not given, what the work is worth, up to $OMP_NUM_THREADS or the

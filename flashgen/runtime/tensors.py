@@ -9,10 +9,11 @@ included, is worked out once for each combination: a call of a small problem tak
 from __future__ import annotations
 
 import ctypes
+import math
 import numbers
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -20,7 +21,10 @@ from flashgen.errors import InvalidArgument
 
 FLOAT = 4  # bytes
 FLOAT32 = np.dtype(np.float32)
-FLOAT32_MAX = float(np.finfo(np.float32).max)
+SCALE_MIN = float(np.finfo(np.float32).smallest_normal)
+SCALE_MAX = float(np.finfo(np.float32).max / np.float32(math.log2(math.e)))
+"""Kernels multiply the scale by log2 e in float32 (passes base-2 and fold-scale), and may take what is below
+a normal number for 0."""
 TENSOR_WORDS = 9
 TENSOR_BYTES = 8 * TENSOR_WORDS
 TENSORS = ("q", "k", "v", "o", "lse")
@@ -115,12 +119,16 @@ def expect_output(name: str, value: object) -> np.ndarray:
 
 
 def expect_scale(value: object) -> float:
-    """A factor that is finite in float32; raises InvalidArgument."""
+    """0, or a factor from SCALE_MIN to SCALE_MAX with either sign; raises InvalidArgument."""
     if isinstance(value, numbers.Real) and not isinstance(value, bool):
-        size: Any = abs(value)
-        if size <= FLOAT32_MAX:
-            return float(value)
-    raise InvalidArgument("scale", repr(value), f"a finite float32 is allowed (up to {FLOAT32_MAX:.8g})")
+        try:
+            scale = float(value)
+        except OverflowError:  # a whole number of hundreds of digits
+            scale = math.inf
+        if scale == 0 or SCALE_MIN <= abs(scale) <= SCALE_MAX:
+            return scale
+    allowed = f"0 is allowed, or a finite float32 of size {SCALE_MIN:.8g} to {SCALE_MAX:.8g}"
+    raise InvalidArgument("scale", repr(value), allowed)
 
 
 def check_apart(outputs: dict[str, np.ndarray], inputs: dict[str, np.ndarray]) -> None:
