@@ -73,9 +73,13 @@ class Cpu(Target):
             br, bc = schedule.br, schedule.bc
             while self.scratch(problem, br, bc) > self.scratch_limit and max(br, bc) > 1:
                 br, bc = (br // 2, bc) if br >= bc else (br, bc // 2)
+            nearest = f"{br} x {bc} fit"
+            if self.scratch(problem, br, bc) > self.scratch_limit:
+                dims = f"head_dim {problem.head_dim} and head_dim_v {problem.head_dim_v}"
+                nearest = f"{dims} are too large for any tile"
             raise TargetLimit(
                 f"tiles {schedule.br} x {schedule.bc} need {need} bytes of scratch memory a thread; "
-                f"target {self.name} allows {self.scratch_limit}: {br} x {bc} fit"
+                f"target {self.name} allows {self.scratch_limit}: {nearest}"
             )
 
     def scratch(self, problem: Problem, br: int, bc: int) -> int:

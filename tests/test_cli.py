@@ -74,6 +74,14 @@ REFUSED = {
         ("emit", "--br", "8000", "--bc", "8000"),
         r"tiles 8000 x 8000 need \d+ bytes .* target avx2 allows \d+: \d+ x \d+ fit",
     ),
+    "no tiles at all": (
+        ("emit", "-d", "1000000000"),
+        r"tiles 192 x 256 need \d+ bytes .*: head_dim 1000000000 and head_dim_v 1000000000 are too large for any",
+    ),
+    "no tiles on cuda": (
+        ("emit", "-d", "1000000000", "--target", "cuda"),
+        r"tiles 1 x 1 need \d+ bytes .*: head_dim 1000000000 and head_dim_v 1000000000 are too large for any",
+    ),
     "shared memory": (
         ("emit", "--target", "cuda", "--br", "512"),
         r"tiles 512 x \d+ need \d+ bytes of shared memory",
