@@ -14,10 +14,11 @@ from flashgen.errors import InvalidArgument, ParseFailure
 from flashgen.ir.dialect import parse
 from flashgen.passes.base import TilePass
 from flashgen.passes.edit import insert_before
-from flashgen.passes.pipeline import parse_passes, pipeline, run
+from flashgen.passes.pack import PackPass
+from flashgen.passes.pipeline import OWN, parse_passes, pipeline, run
 from flashgen.passes.sink_loads import SinkLoadsPass
 from flashgen.schedule import Schedule
-from tests.head import head
+from tests.head import HEAD, head, refused
 
 
 @pytest.mark.parametrize(
@@ -45,6 +46,22 @@ def test_a_panel_is_at_least_one_column():
 def test_a_pipeline_needs_every_field():
     with pytest.raises(InvalidArgument, match="fills its open fields first"):
         pipeline(Schedule(br=4))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (HEAD + HEAD.replace("@head", "@tail"), "builtin.module: 2 functions; one is wanted"),
+        (HEAD + "func.func private @g() -> ()", "builtin.module: 2 functions; one is wanted"),
+        ("", "builtin.module: no functions; one is wanted"),
+        ("%two = arith.constant 2.0 : f32" + HEAD, "arith.constant: stands outside a function"),
+        (f"builtin.module {{ {HEAD} }} {HEAD}", "builtin.module: stands outside a function"),
+    ],
+    ids=["two", "a declaration", "none", "a constant", "a module"],
+)
+@pytest.mark.parametrize("name", [p.name if p is not PackPass else "pack{panel=16}" for p in OWN])
+def test_a_module_is_one_function(name, text, message):
+    refused(name, f"builtin.module {{ {text} }}", message)
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Generic, NoReturn, TypeVar
 
 from xdsl.context import Context
+from xdsl.dialects import func
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Operation
 from xdsl.passes import ModulePass
@@ -32,7 +33,17 @@ class TilePass(ModulePass, Generic[Match]):
         """Carry it out. Never refuses."""
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
+        self.check_module(op)
         self.rewrite(op, self.match(op))
+
+    def check_module(self, module: ModuleOp) -> None:
+        """A module is one function: a match looks at all that is in it, and takes it for one kernel."""
+        for op in module.ops:
+            if not isinstance(op, func.FuncOp):
+                self.refuse(op, "stands outside a function")
+        functions = len(list(module.ops))
+        if functions != 1:
+            self.refuse(module, f"{functions or 'no'} functions; one is wanted")
 
     @classmethod
     def refuse(cls, op: Operation, reason: str) -> NoReturn:
