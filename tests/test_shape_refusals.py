@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import pytest
 
+from flashgen.ir.dialect import parse
+from flashgen.ir.regions import SweepOp
 from flashgen.passes.accumulate import AccumulatePass
 from flashgen.passes.base import TilePass
 from flashgen.passes.fuse_sweeps import FuseSweepsPass
 from flashgen.passes.mask_to_spans import MaskToSpansPass
 from flashgen.passes.parallel_loops import ParallelLoopsPass
-from tests.snippets import MASK, MAX, SELECT, WEIGHTS, X, function, refused, scores
+from flashgen.passes.pipeline import run
+from tests.snippets import MASK, MAX, ROW, SELECT, TILE_OUT, WEIGHTS, X, function, refused, scores
 
 
 def masked(body: str, mask: str = MASK, select: str = SELECT) -> str:
@@ -138,6 +141,13 @@ MASK_TO_SPANS = {
     ),
 }
 
+BROADCASTS_ALONE = "its operand is made of broadcasts alone, which have no columns of their own"
+REPEATED = """
+    %wide = tile.broadcast %r : tensor<4xf32> -> tensor<4x6xf32>
+    %e = arith.subf %zeros, %wide : tensor<4x6xf32>
+    %p = math.exp2 %e : tensor<4x6xf32>
+    %l = tile.row_sum %p : tensor<4x6xf32> -> tensor<4xf32>
+"""
 FUSE_SWEEPS = {
     "nothing to do": (function("", X), "builtin.module: no row reduction"),
     "read above the reduction": (
@@ -152,6 +162,14 @@ FUSE_SWEEPS = {
             } %mt =""",
         ),
         "tile.store: reads an element above the reduction",
+    ),
+    "a row of one number": (
+        function("%l = tile.row_sum %zeros : tensor<4x6xf32> -> tensor<4xf32>"),
+        f"tile.row_sum: {BROADCASTS_ALONE}",
+    ),
+    "a row that repeats its factor": (
+        function(REPEATED, ROW),
+        f"tile.row_sum: {BROADCASTS_ALONE}",
     ),
 }
 
@@ -263,3 +281,12 @@ CASES = [
 )
 def test_refused(p: TilePass, text: str, message: str) -> None:
     refused(p, text, f"{p.name}: {message}")
+
+
+def test_a_row_of_broadcasts_is_swept_where_its_elements_are_a_result():
+    """They say how many columns there are."""
+    store = "tile.store %p, %t[%c0, %c0] : tensor<4x6xf32>, memref<?x6xf32>"
+    module = parse(function(REPEATED + store, ROW, TILE_OUT))
+    run(module, [FuseSweepsPass()])
+    (sweep,) = [op for op in module.walk() if isinstance(op, SweepOp)]
+    assert sweep.shape == (4, 6)

@@ -9,7 +9,8 @@ becomes the row's scalar, or a scalar of the program. What others read too is a 
 Legal always: every operation is pure and per element. Other passes match the named operations, so this
 one runs behind them.
 
-Not handled: an element that something above the reduction reads (refused).
+Not handled: an element that something above the reduction reads; a row of nothing but broadcasts, from which
+a sweep could not tell how many elements it has (both refused).
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from xdsl.ir import Block, Operation, Region, SSAValue
 from flashgen.ir.compute import RowMaxOp, RowReduction, RowSumOp, SelectOp
 from flashgen.ir.provenance import inherit
 from flashgen.ir.regions import SweepOp, YieldOp
-from flashgen.ir.types import element_of
+from flashgen.ir.types import element_of, shape_of
 from flashgen.passes.base import TilePass
 from flashgen.passes.edit import erase, insert_before, remove_dead
 from flashgen.passes.patterns import unbroadcast
@@ -79,6 +80,12 @@ class FuseSweepsPass(TilePass[list[Row]]):
                 place = block.find_ancestor_op_in_block(use.operation)
                 if use.operation not in inner and place is not None and place.is_before_in_block(reduction):
                     self.refuse(use.operation, "reads an element above the reduction that it would come from")
+        read = [reduction.operand, *(v for op in ops for v in op.operands)]
+        inputs = [unbroadcast(v) for v in read if v.owner not in ops]
+        if not escaping and all(len(shape_of(v)) < 2 for v in inputs):
+            self.refuse(
+                reduction, "its operand is made of broadcasts alone, which have no columns of their own"
+            )
         return Row(reduction, ops, escaping)
 
     def rewrite(self, module: ModuleOp, match: list[Row]) -> None:
