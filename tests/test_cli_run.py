@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -91,12 +92,13 @@ def test_outputs(folder: Path, arrays: dict[str, np.ndarray]) -> None:
 
 def test_report(folder: Path) -> None:
     done = run("qkv.npz", "--causal", "--threads", "1", "--repeat", "3")
-    assert "kernel         attention_d8_dv5_f32_causal_bottom_right_q_outer_br12_bc32" in done.stdout
-    assert "q (2, 4, 13, 8), k (2, 2, 37, 8), v (2, 2, 37, 5), float32, scale 0.353553" in done.stdout
+    words = " ".join(done.stdout.split())  # a narrow terminal folds lines
+    assert "kernel attention_d8_dv5_f32_causal_bottom_right_q_outer_br12_bc32" in words
+    assert "q (2, 4, 13, 8), k (2, 2, 37, 8), v (2, 2, 37, 5), float32, scale 0.353553" in words
     shares = [float(share) for share in re.findall(r"error of \w+ +\S+, (\S+) of the bound", done.stdout)]
     assert len(shares) == 2
     assert all(0 < share < 1 for share in shares)
-    assert "the median of 3, 1 thread\x20" in done.stdout
+    assert "the median of 3, 1 thread" in words and "1 threads" not in words
     assert re.search(r"share of peak +0\.\d+ of \d+\S* GFLOP/s", done.stdout)
 
 
@@ -206,6 +208,63 @@ def test_broken_files(name: str, message: str, folder: Path) -> None:
     done = run(name)
     assert done.exit_code == 2
     assert re.match(f"error: {message}", done.stderr), done.stderr
+
+
+def npy(header: str) -> bytes:
+    """A .npy file of this header, and nothing behind it."""
+    return b"\x93NUMPY\x01\0" + len(header).to_bytes(2, "little") + header.encode()
+
+
+HUGE = "{'descr': '<f4', 'fortran_order': False, 'shape': (1, 1, 1000000000000, 8), }"
+
+
+@pytest.mark.parametrize("header", ["{'descr': '<f4', 'shape': (", "((((", "\0", HUGE])
+@pytest.mark.parametrize("form", ["npy", "npz"])
+def test_headers_of_anything(form: str, header: str, folder: Path) -> None:
+    if form == "npy":
+        Path("k.npy").write_bytes(npy(header))
+        done, message = run(*INPUTS["npy"]), "k is 'k.npy'; a .npy file of numbers is allowed (.+)"
+    else:
+        with zipfile.ZipFile("odd.npz", "w") as file:
+            file.writestr("q.npy", npy(header))
+            for name in "kv":
+                file.write(f"{name}.npy")
+        done, message = run("odd.npz"), "FILE is 'odd.npz'; a .npz file of numbers is allowed (.+)"
+    assert_refused(done, message)
+
+
+def assert_refused(done, message: str) -> None:
+    assert done.exit_code == 2, done.output
+    assert re.match(f"error: {message}", done.stderr), done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("offset", "value", "reason"),
+    [(8, 1, "encrypted"), (10, 99, "compression method is not supported")],
+)
+def test_zips_that_cannot_be_unpacked(offset: int, value: int, reason: str, folder: Path) -> None:
+    """The same words in both headers of the first member: flags, and method of compression."""
+    content = bytearray(Path("qkv.npz").read_bytes())
+    content[content.index(b"PK\1\2") + offset] = content[content.index(b"PK\3\4") + offset - 2] = value
+    Path("odd.npz").write_bytes(content)
+    assert_refused(run("odd.npz"), rf"FILE is 'odd.npz'; a .npz file of numbers is allowed \(.*{reason}")
+
+
+def test_a_member_that_is_no_array(folder: Path) -> None:
+    with zipfile.ZipFile("odd.npz", "w") as file:
+        file.writestr("q", "words")
+        for name in "kv":
+            file.write(f"{name}.npy")
+    assert_refused(run("odd.npz"), r"FILE is 'odd.npz'; .* \(its member 'q' is not an array\)")
+
+
+def test_outputs_that_cannot_be(folder: Path) -> None:
+    Path("loop.npy").symlink_to("loop.npy")
+    for name in ("loop.npy", f"{'o' * 300}.npy"):
+        for option in ("--out", "--lse"):
+            message = rf"{option[2:]} is '{name}'; it cannot be written \((Symlink loop|File name too long)"
+            assert_refused(run("qkv.npz", option, name), message)
 
 
 def test_broken_npy(folder: Path) -> None:

@@ -43,7 +43,7 @@ def kernel(problem: Problem, combination: Combination, br: int | None = BR, bc: 
 def test_compiles_without_a_warning(head_dim: int, combination: Combination):
     """For every architecture; storage type and mask go round. No more than a few registers spill."""
     n = COMBINATIONS.index(combination) + HEAD_DIMS.index(head_dim)
-    problem = Problem(head_dim, 0, DTYPES[n % 2], ALIGNMENTS[n % 3])
+    problem = Problem(head_dim, None, DTYPES[n % 2], ALIGNMENTS[n % 3])
     for used in cuda_compile.check(kernel(problem, combination, None, None).source).values():
         assert used.static_shared == 0 and used.spill_loads <= 128
 
@@ -74,6 +74,16 @@ def test_equals_the_reference_at_hostile_sizes(dtype: str, causal: str | None, c
         tested.check(make_inputs(tested.problem, "plain", (*HEADS[n % 3], nq, nk), 0.3, seed=n), seed=n)
 
 
+@each_combination
+@pytest.mark.parametrize("head_dim", HEAD_DIMS)
+def test_equals_the_reference_at_every_head_dim(head_dim: int, combination: Combination):
+    """Storage type and mask go round; lengths around the tiles, primes and 0."""
+    n = COMBINATIONS.index(combination) + HEAD_DIMS.index(head_dim)
+    tested = kernel(Problem(head_dim, None, DTYPES[n // 3 % 2], ALIGNMENTS[n % 3]), combination)
+    for nq, nk in ((BR - 1, BC - 1), (BR, BC), (BR + 1, BC + 1), (13, 29), (0, 5), (5, 0)):
+        tested.check(make_inputs(tested.problem, "plain", (1, 2, 1, nq, nk), head_dim**-0.5, seed=n))
+
+
 HOSTILE = tuple(kind for kind in KINDS if kind != "plain")
 
 
@@ -99,7 +109,7 @@ def test_nothing_to_do(schedule: Schedule, size: dict):
 @pytest.mark.parametrize("combination", [("q-outer", True, True), ("kv-outer", False, False)], ids=str)
 @pytest.mark.parametrize(("head_dim", "dtype"), [(64, "float16"), (80, "float32"), (256, "float16")])
 def test_the_default_tiles(head_dim: int, dtype: str, combination: Combination):
-    tested = kernel(Problem(head_dim, 0, dtype, "bottom-right"), combination, None, None)
+    tested = kernel(Problem(head_dim, None, dtype, "bottom-right"), combination, None, None)
     assert tested.launch.shared_bytes <= 99 << 10
     tested.check(make_inputs(tested.problem, "plain", (1, 2, 1, 65, 131), head_dim**-0.5))
 
