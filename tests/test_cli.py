@@ -76,7 +76,7 @@ REFUSED = {
     ),
     "no tiles at all": (
         ("emit", "-d", "1000000000"),
-        r"tiles 192 x 256 need \d+ bytes .*: head_dim 1000000000 and head_dim_v 1000000000 are too large for any",
+        r"tiles 192 x 256 need \d+ bytes .*: head_dim 1000000000 and head_dim_v 1000000000 are too large",
     ),
     "no tiles on cuda": (
         ("emit", "-d", "1000000000", "--target", "cuda"),
@@ -126,6 +126,53 @@ def test_refusals_are_one_line(
     assert re.match("error: " + message, done.stderr), done.stderr
     assert done.stderr.count("\n") == 1
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("args", [("emit",), ("opt", "fa1.mlir"), ("derive",), ("targets",)])
+def test_a_full_disk_is_one_line(args: tuple[str, ...], tmp_path: Path) -> None:
+    if not Path("/dev/full").exists():
+        pytest.skip("/dev/full is not here")
+    invoke("emit", "--br", "4", "--bc", "4", "--print-ir-after", "build", "-o", str(tmp_path / "fa1.mlir"))
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-c", "from flashgen.cli.main import main; main()", *args],
+            cwd=tmp_path,
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    assert (done.returncode, done.stderr) == (2, "error: No space left on device\n")
+
+
+@pytest.mark.parametrize("args", [("emit",), ("opt", "--list-passes")])
+def test_a_broken_pipe_is_quiet(args: tuple[str, ...]) -> None:
+    command = [sys.executable, "-c", "from flashgen.cli.main import main; main()", *args]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        assert process.stderr.read() == b""
+    assert process.returncode == 1
+
+
+def test_a_module_too_deep_is_one_line() -> None:
+    """Of 3000 loops, one in another."""
+    head = '"builtin.module"() ({ func.func @f() { %a = arith.constant 0 : index\n'
+    loops = "".join(f"scf.for %i{n} = %a to %a step %a {{\n" for n in range(3000))
+    text = head + loops + "}\n" * 3000 + "func.return } }) : () -> ()\n"
+    done = invoke("opt", "-", stdin=text)
+    assert (done.exit_code, done.stderr) == (2, "error: the input is nested too deeply\n")
+
+
+@pytest.mark.parametrize("name", ["loop.cpp", "k" * 300])
+def test_emit_to_a_name_that_cannot_be(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("loop.cpp").symlink_to("loop.cpp")
+    done = invoke("emit", "-o", name)
+    assert done.exit_code == 2
+    assert re.fullmatch(rf"error: output is '{name}'; it cannot be written \(.+\)\n", done.stderr)
+    assert Path("loop.cpp").is_symlink()
 
 
 def test_usage_errors_have_the_same_status() -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
@@ -27,10 +28,8 @@ def load_named(path: Path, names: Sequence[str]) -> list[np.ndarray]:
 def load_npy(argument: str, path: Path) -> np.ndarray:
     """The array of a .npy file. Raises InvalidArgument."""
     check_there(argument, path)
-    try:
+    with _reading(argument, path, "a .npy file of numbers is allowed"):
         array = np.load(path, allow_pickle=False)
-    except (OSError, ValueError, EOFError) as e:
-        raise InvalidArgument(argument, repr(str(path)), f"a .npy file of numbers is allowed ({e})") from e
     if not isinstance(array, np.ndarray):
         array.close()
         raise InvalidArgument(argument, repr(str(path)), "a .npy file is allowed; FILE takes .npz")
@@ -52,33 +51,45 @@ def check_there(argument: str, path: Path) -> None:
         raise InvalidArgument(argument, repr(str(path)), "there is no such file")
 
 
-def _load_npz(path: Path, names: Sequence[str]) -> list[np.ndarray]:
-    import zipfile
-    import zlib
+@contextmanager
+def _reading(argument: str, path: Path, allowed: str) -> Iterator[None]:
+    """Whatever a reader raises over what it finds in a file, as InvalidArgument.
 
+    They parse what anybody may have written, and which errors that gives (SyntaxError, MemoryError,
+    NotImplementedError, zlib.error, ...) is no part of what they promise.
+    """
     try:
+        yield
+    except InvalidArgument:
+        raise
+    except Exception as e:
+        reason = " ".join(str(e).split()) or type(e).__name__
+        raise InvalidArgument(argument, repr(str(path)), f"{allowed} ({reason})") from e
+
+
+def _load_npz(path: Path, names: Sequence[str]) -> list[np.ndarray]:
+    with _reading("FILE", path, "a .npz file of numbers is allowed"):
         loaded = np.load(path, allow_pickle=False)
         if isinstance(loaded, np.ndarray):
             raise ValueError("it holds one array without a name")
         with loaded as file:
             _check_names(path, names, file.files)
-            return [file[name] for name in names]
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as e:
-        if isinstance(e, InvalidArgument):
-            raise
-        raise InvalidArgument("FILE", repr(str(path)), f"a .npz file of numbers is allowed ({e})") from e
+            arrays = [file[name] for name in names]
+        for name, array in zip(names, arrays, strict=True):
+            if not isinstance(array, np.ndarray):
+                raise ValueError(f"its member {name!r} is not an array")
+        return arrays
 
 
 def _load_safetensors(path: Path, names: Sequence[str]) -> list[np.ndarray]:
-    from safetensors import SafetensorError, safe_open
+    from safetensors import safe_open
 
-    try:
-        with safe_open(path, framework="numpy") as file:
-            _check_names(path, names, list(file.keys()))
-            return [file.get_tensor(name) for name in names]
-    except (OSError, TypeError, SafetensorError) as e:  # TypeError: a type that NumPy does not have
-        allowed = f"a .safetensors file of types that NumPy has is allowed ({e})"
-        raise InvalidArgument("FILE", repr(str(path)), allowed) from e
+    with (
+        _reading("FILE", path, "a .safetensors file of types that NumPy has is allowed"),
+        safe_open(path, framework="numpy") as file,
+    ):
+        _check_names(path, names, list(file.keys()))
+        return [file.get_tensor(name) for name in names]
 
 
 def _check_names(path: Path, names: Sequence[str], there: Sequence[str]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -97,7 +98,7 @@ def emit(
     if output is None:
         typer.echo(text, nl=False)
         return
-    if output.is_dir():
+    if os.path.isdir(output):  # False also for a name that is too long, which write_text refuses
         from flashgen.emission import variant
 
         output /= variant(problem, schedule, machine) + suffix

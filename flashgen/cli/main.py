@@ -6,7 +6,9 @@ What a command needs is imported when it runs: `flashgen --help` knows neither N
 from __future__ import annotations
 
 import gc
-from typing import Annotated, Any
+import os
+import sys
+from typing import Annotated, Any, NoReturn
 
 import typer
 from typer.core import TyperGroup
@@ -25,14 +27,27 @@ USAGE = 2
 
 
 class Commands(TyperGroup):
-    """Says in one line what flashgen refuses; whatever else goes wrong is a fault, with its traceback."""
+    """Says in one line what flashgen or the system refuses; all else is a fault, with its traceback."""
 
     def invoke(self, ctx: Any) -> Any:
         try:
-            return super().invoke(ctx)
+            result = super().invoke(ctx)
+            sys.stdout.flush()  # here, where a disk that is full can still be told of
+            return result
+        except BrokenPipeError:
+            raise  # whoever reads has enough: Typer ends quietly
         except FlashgenError as refusal:
-            typer.echo(f"error: {refusal}", err=True)
-            raise typer.Exit(USAGE) from refusal
+            self.refuse(str(refusal), refusal)
+        except RecursionError as refusal:
+            self.refuse("the input is nested too deeply", refusal)
+        except OSError as refusal:
+            place = f": {str(refusal.filename)!r}" if refusal.filename is not None else ""
+            sys.stdout = open(os.devnull, "w")  # noqa: SIM115  # what is left is not tried again
+            self.refuse(f"{refusal.strerror or refusal}{place}", refusal)
+
+    def refuse(self, reason: str, cause: BaseException) -> NoReturn:
+        typer.echo(f"error: {reason}", err=True)
+        raise typer.Exit(USAGE) from cause
 
 
 app = typer.Typer(

@@ -19,12 +19,24 @@ def check_output(argument: str, path: Path, endings: tuple[str, ...] = ()) -> No
         raise InvalidArgument(
             argument, repr(str(path)), f"a name that ends in {', '.join(endings)} is allowed"
         )
+    try:
+        obstacle = _obstacle(path)
+    except (OSError, RuntimeError) as e:  # RuntimeError: links that lead in a circle
+        obstacle = f"it cannot be written ({getattr(e, 'strerror', None) or e})"
+    if obstacle:
+        raise InvalidArgument(argument, repr(str(path)), obstacle)
+
+
+def _obstacle(path: Path) -> str:
+    """Why a file cannot be written, "" if nothing is seen to be in the way."""
+    path.resolve()
     if path.is_dir():
-        raise InvalidArgument(argument, repr(str(path)), "a file is allowed, and this is a folder")
+        return "a file is allowed, and this is a folder"
     if not path.parent.is_dir():
-        raise InvalidArgument(argument, repr(str(path)), f"there is no folder {str(path.parent)!r}")
+        return f"there is no folder {str(path.parent)!r}"
     if not os.access(path if path.exists() else path.parent, os.W_OK):
-        raise InvalidArgument(argument, repr(str(path)), "a file that may be written is allowed")
+        return "a file that may be written is allowed"
+    return ""
 
 
 def write_text(argument: str, path: Path, text: str) -> bool:
