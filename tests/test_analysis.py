@@ -98,6 +98,13 @@ def test_a_group_that_does_not_start_at_0_may_reach_into_the_next():
     assert names(loops(text)["i"]) == ["%a"]
 
 
+def test_a_group_that_changes_with_the_loop_is_no_block():
+    """i * (n - i) + r with r in [0, n - i): the blocks of i = 0 and i = 1 both hold n - 1."""
+    text = nest("%br", 1, 1, bound="%group").replace("%group: index, ", "")
+    text = text.replace("%block =", "%group = arith.subi %n, %i : index\n %block =")
+    assert names(loops(text)["i"]) == ["%a"]
+
+
 def test_twice_a_block_is_no_block():
     text = nest("%twice", 1, 1, bound="%group").replace(
         "%ir =", "%two = arith.addi %block, %block : index\n %twice = arith.addi %two, %r : index\n %ir ="
@@ -305,6 +312,9 @@ def test_a_row_is_followed_around_a_loop():
     [
         ("%k[%j, %c0]", "slt, %col, %nk", True),
         ("%k[%j, %c0]", "sle, %col, %nk", False),
+        ("%k[%j, %c0]", "sle, %col, %last", True),
+        ("%k[%j, %c0]", "slt, %col, %last", True),
+        ("%k[%j, %c0]", "slt, %col, %next", False),
         ("%k[%j, %c0]", "sgt, %nk, %col", True),
         ("%k[%j, %c0]", "slt, %row, %nk", False),
         ("%k[%j, %c0]", "slt, %col, %nq", False),
@@ -326,9 +336,12 @@ def test_a_tile_that_a_mask_shows_whole_lies_within_its_array(load, bound, withi
       %c0 = arith.constant 0 : index
       %nq = memref.dim %q, %c0 : memref<?x8xf32>
       %nk = memref.dim %k, %c0 : memref<?x8xf32>
+      %c1 = arith.constant 1 : index
       %t = tile.load {load} : memref<?x8xf32> -> tensor<{rows}x8xf32>
       %vis = tile.mask %i, %j {{
       ^bb0(%row: index, %col: index):
+        %last = arith.subi %nk, %c1 : index
+        %next = arith.addi %nk, %c1 : index
         %below = arith.cmpi {bound} : index
         %causal = arith.cmpi sle, %col, %row : index
         %both = arith.andi %causal, %below : i1

@@ -19,6 +19,14 @@ STORE_L = "tile.store %l_new, %l[%i] : tensor<4xf32>, memref<?xf32>"
 STORE_M = "tile.store %m_new, %m[%i] : tensor<4xf32>, memref<?xf32>"
 LOAD_OUT = "%acc_end = tile.load %acc[%i1, %c0] : memref<?x8xf32> -> tensor<4x8xf32>"
 STORE_OUT = "tile.store %acc_end, %o[%i1, %c0] : tensor<4x8xf32>, memref<?x8xf32>"
+L_TILE = "%l_tile = tile.row_sum %p : tensor<4x4xf32> -> tensor<4xf32>"
+PV = (
+    "%pv = tile.dot %p, %vj where %vis : tensor<4x4xi1> : tensor<4x4xf32>, tensor<4x8xf32> -> tensor<4x8xf32>"
+)
+SPAN = """%span = tile.row_span %i, %j {
+^bb0(%any: index):
+  tile.yield %c0, %c1 : index, index
+} of 4 : index : tensor<4x2xindex>"""
 TOTAL = "%total = arith.addf %kept, %fresh : tensor<4x8xf32>"
 
 NONE = "builtin.module: no tiles in memory are divided by a row sum in memory; one is wanted"
@@ -27,6 +35,8 @@ LATER = "tile.load: reads the output otherwise than tile by tile behind the loop
 CUT = "tile.load: the row sum's array may cut other rows than the output's"
 OLD = "tile.load: the old output is used otherwise than as l * alpha * O"
 SUM = "arith.divf: output and row sum are not what is kept plus one factor times what is new"
+
+NEW = "arith.divf: what is new in output and row sum is not p @ v and the row sum of p"
 
 STATE = {
     "twice": ("lazy-rescale", head(), NONE),
@@ -181,7 +191,30 @@ ARITHMETIC = {
     "no product": (
         "",
         head(("%fresh = arith.mulf %beta_wide, %pv", "%fresh = arith.mulf %beta_wide, %vj")),
-        "arith.divf: what is new in output and row sum is not p @ v and the row sum of p",
+        NEW,
+    ),
+    "a row sum of a part": (
+        "",
+        head(
+            before(L_TILE, SPAN),
+            (
+                L_TILE,
+                "%l_tile = tile.row_sum %p over %span : tensor<4x2xindex> : tensor<4x4xf32> -> tensor<4xf32>",
+            ),
+        ),
+        NEW,
+    ),
+    "a product of a part": (
+        "",
+        head(
+            before(L_TILE, SPAN), inside(PV, "where %vis : tensor<4x4xi1>", "over %span : tensor<4x2xindex>")
+        ),
+        NEW,
+    ),
+    "a product that adds": (
+        "",
+        head(inside(PV, "where %vis : tensor<4x4xi1>", "acc %vj : tensor<4x8xf32>")),
+        NEW,
     ),
     "p used elsewhere": (
         "",

@@ -125,6 +125,16 @@ INTERCHANGE = {
         }""",
         "builtin.module: 2 pairs of one loop in another found; one is wanted",
     ),
+    "a step that changes": (
+        "",
+        nest("scf.for %i = %n to %n step %j", ""),
+        "scf.for: its bounds depend on the outer loop",
+    ),
+    "an end that changes": (
+        "",
+        nest("scf.for %i = %n to %j step %n", ""),
+        "scf.for: its bounds depend on the outer loop",
+    ),
     "triangular": (
         "",
         nest("scf.for %i = %j to %n step %n", ""),
