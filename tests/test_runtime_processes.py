@@ -101,3 +101,28 @@ def test_one_of_eight_is_killed_while_it_compiles(environment: dict[str, str], t
     assert first == killed.pid
     assert second in workers
     check_entry(tmp_path / "cache")
+
+
+FORK = """
+import os, signal
+from flashgen.passes import pipeline
+from flashgen.problem import Problem
+from flashgen.schedule import Schedule
+
+schedule = Schedule(br=4, bc=4, panel=0)
+with pipeline.BUILDING:  # as another thread would hold it
+    child = os.fork()
+    if child == 0:
+        signal.alarm(60)
+        pipeline.lower(Problem(8), schedule)
+        assert not pipeline.BUILDING.locked()
+        os._exit(0)
+    assert pipeline.BUILDING.locked()
+    assert os.waitpid(child, 0)[1] == 0
+pipeline.lower(Problem(8), schedule)
+"""
+
+
+def test_a_fork_while_another_thread_builds() -> None:
+    """The child has a lock of its own; without it, the alarm ends the child."""
+    subprocess.run([sys.executable, "-c", FORK], check=True, timeout=120)

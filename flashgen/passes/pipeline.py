@@ -23,6 +23,7 @@ are asked for by their own fields; the others always run.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from threading import Lock
 
@@ -59,6 +60,16 @@ After = Callable[[str, ModuleOp], None]
 
 BUILDING = Lock()
 """xDSL has one implicit builder for the whole process, so only one thread may build or rewrite at a time."""
+
+
+def _renew_lock() -> None:
+    """In a forked child: the thread that may have held the lock is not in it, and would never let go."""
+    global BUILDING  # noqa: PLW0603
+    BUILDING = Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_renew_lock)
 
 OWN = (
     LazyRescalePass,
