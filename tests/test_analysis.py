@@ -289,6 +289,32 @@ def test_who_sees_rows_beyond_the_bound(use, mixes):
     assert (mixes_rows(load) is not None) == mixes
 
 
+@pytest.mark.parametrize(
+    ("dimensions", "address", "mixes"),
+    [
+        ('"B", "N", "D"', "%b, %i, %c0", False),
+        ('"C", "N", "D"', "%b, %i, %c0", True),
+        ('"B", "N", "D"', "%c0, %i, %c0", True),
+        ('"X", "B", "N", "D"', "%c0, %b, %i, %c0", False),
+        ('"N", "D"', "%i, %c0", True),
+        ('"N", "B"', "%i, %b", True),
+    ],
+)
+def test_rows_are_cut_in_the_dimensions_in_front_of_them_too(dimensions, address, mixes):
+    """What is loaded at [b, i] reads as 0 beyond either bound; the output may have other bounds."""
+    output = f"memref<{'?x' * address.count(',')}?xf32>"
+    module = parse(f"""
+    func.func @f(%a: memref<?x?x4xf32> {{tile.extents = ["B", "N", "D"]}},
+        %o: {output} {{tile.extents = [{dimensions}]}}, %b: index, %i: index) {{
+      %c0 = arith.constant 0 : index
+      %x = tile.load %a[%b, %i, %c0] : memref<?x?x4xf32> -> tensor<4x4xf32>
+      tile.store %x, %o[{address}] : tensor<4x4xf32>, {output}
+      func.return
+    }}""")
+    (load,) = [op for op in module.walk() if isinstance(op, LoadOp)]
+    assert (mixes_rows(load) is not None) == mixes
+
+
 def test_a_row_is_followed_around_a_loop():
     """Carried to the next iteration, where a product contracts over it."""
     module = parse("""

@@ -151,6 +151,13 @@ ILL_FORMED = {
         }""",
         f"tile.load: {ALIAS}",
     ),
+    "load: a block's argument": (
+        """func.return
+        ^bb1(%w: memref<?x6xf32>):
+        %z = arith.constant 0 : index
+        %o = tile.load %w[%z, %z] : memref<?x6xf32> -> tensor<4x6xf32>""",
+        f"tile.load: {ALIAS}",
+    ),
     "broadcast: rows": (
         change("broadcast rows", "-> tensor<4x6", "-> tensor<6x4"),
         "leading dimensions differ",

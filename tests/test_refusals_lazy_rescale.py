@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from flashgen.ir.dialect import parse
 from flashgen.passes.pipeline import parse_passes, run
-from tests.head import after, before, head, inside, refused
+from tests.head import HEAD, after, before, head, inside, refused
 
 ALLOC_ACC = "%acc = memref.alloc(%nq) : memref<?x8xf32>"
 ALLOC_L = "%l = memref.alloc(%nq) : memref<?xf32>"
@@ -292,3 +294,23 @@ def test_legal_without_a_reason(first):
 )
 def test_operands_may_come_in_either_order(change):
     run(parse(head(change)), parse_passes("lazy-rescale"))
+
+
+def one_tile(acc_rows: int, l_rows: int) -> str:
+    """The head for a single query tile, at row 0 of arrays of these lengths."""
+    text = re.sub(r"\n *scf\.for %i\d? .*\{", "", HEAD)
+    text = text.replace("  }\n  scf.for %j", "  scf.for %j").replace("    }\n  }\n", "  }\n")
+    text = re.sub(r"%i[01]?\b", "%c0", text.replace("  }\n  func.return", "  func.return"))
+    lines = text.splitlines()
+    for name, rows in (("%acc", acc_rows), ("%l", l_rows)):
+        own = re.compile(rf"{name}(\[| = memref)")
+        lines = [line.replace("memref<?x", f"memref<{rows}x") if own.search(line) else line for line in lines]
+    return re.sub(r"(%acc|%l) = memref.alloc\(%nq\)", r"\1 = memref.alloc()", "\n".join(lines))
+
+
+@pytest.mark.parametrize(("acc_rows", "l_rows"), [(4, 2), (2, 4), (2, 3)])
+def test_tiles_of_which_one_is_cut(acc_rows, l_rows):
+    """Each way round: the other reads what is kept in memory where this one reads 0."""
+    run(parse(one_tile(4, 4)), parse_passes("lazy-rescale"))
+    run(parse(one_tile(2, 2)), parse_passes("lazy-rescale"))
+    refused("lazy-rescale", one_tile(acc_rows, l_rows), CUT)
