@@ -136,6 +136,26 @@ def test_failed_build_leaves_nothing(folder: Path) -> None:
     assert builder.builds == 1
 
 
+def test_errors_of_the_build_are_not_the_folders(folder: Path) -> None:
+    def build(path: Path) -> None:
+        raise OSError("of the build")
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(OSError, match="of the build"):
+            fetch(KEY, build)
+
+
+def test_an_entry_that_does_not_load_goes(folder: Path) -> None:
+    path = fetch(KEY, Builder())
+    with pytest.raises(CompileFailure, match="what the compiler made of f does not load"):
+        cpu_module.open_function(path, "f")
+    assert not path.exists()
+    builder = Builder()
+    assert fetch(KEY, builder) == path
+    assert builder.builds == 1
+
+
 def test_stale_temporaries_go(folder: Path) -> None:
     other = make_key("another")
     for name, age in ((f"{KEY}.mine.tmp", 0), (f"{other}.new.tmp", 0), (f"{other}.old.tmp", 2 * 24 * 3600)):

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import sys
+import warnings
 from pathlib import Path
 
 import pytest
 
-from flashgen.errors import CompileFailure, MissingTool
+from flashgen.errors import CompileFailure, InvalidArgument, MissingTool
 from flashgen.problem import Problem
 from flashgen.runtime import compiler as module
 from flashgen.runtime.compiler import BASE_FLAGS, Compiler, find_compiler
+from flashgen.runtime.cpu import library
 from flashgen.targets import find
+from flashgen.targets.cpu import Avx2
 from tests.sample_kernel import attention_source, probe_source
 
 
@@ -129,6 +133,35 @@ def test_failure_has_the_compilers_words(tmp_path: Path) -> None:
     with pytest.raises(CompileFailure, match=r"could not compile wrong.cpp: (?s:.*)nonsense"):
         find_compiler().compile("nonsense;", tmp_path / "f.so", BASE_FLAGS, "wrong")
     assert not (tmp_path / "f.so").exists()
+
+
+def test_cxx_without_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CXX", "g++ '")
+    with pytest.raises(InvalidArgument, match=r'CXX is "g\+\+ \'"; words .* \(No closing quotation\)'):
+        find_compiler()
+
+
+@pytest.mark.parametrize("command", ["true", "echo", "g++ -c", "g++ -S", "g++ -fsyntax-only"])
+def test_a_compiler_that_makes_no_library(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not shutil.which(command.split(maxsplit=1)[0]):
+        pytest.skip(f"{command.split(maxsplit=1)[0]} is not installed")
+    monkeypatch.setenv("CXX", command)
+    monkeypatch.setenv("FLASHGEN_CACHE_DIR", str(tmp_path / "cache"))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(CompileFailure, match=f"{re.escape(command)} made no shared library .* f.cpp"):
+            library(probe_source("f"), "f", Avx2())
+    assert not list((tmp_path / "cache").glob("*.so"))
+
+
+def test_a_compiler_that_hangs(empty_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    script(empty_path / "g++", f'test "$1" = --version || exec {shutil.which("sleep", path=os.defpath)} 60')
+    found = find_compiler()
+    monkeypatch.setattr(module, "TIMEOUT", 0.5)
+    with pytest.raises(CompileFailure, match=r"g\+\+ .* has not ended after 0.5 seconds"):
+        found.compile("", tmp_path / "f.so", ())
 
 
 def test_failure_without_words(empty_path: Path, tmp_path: Path) -> None:

@@ -58,16 +58,34 @@ def fetch(key: str, build: Callable[[Path], object]) -> Path:
     if path := _found.get((folder, key)):
         return path
     path = _entry(folder, key)
+    of_build: list[Exception] = []
+
+    def build_noting(made: Path) -> None:
+        try:
+            build(made)
+        except Exception as error:
+            of_build.append(error)
+            raise
+
     try:
         if not is_sound(path):
-            _fill(folder, key, build)
+            _fill(folder, key, build_noting)
     except (OSError, NotImplementedError) as refusal:  # filelock: a file system without locks
+        if refusal in of_build:
+            raise
         own = _private_folder(folder, refusal)
         if not is_sound(_entry(own, key)):
             _fill(own, key, build)
         return _entry(own, key)
     _found[folder, key] = path
     return path
+
+
+def discard(path: Path) -> None:
+    """Forget an entry, which is of no use although every byte is as it was written."""
+    for at in [at for at, found in _found.items() if found == path]:
+        del _found[at]
+    path.unlink(missing_ok=True)
 
 
 def is_sound(path: Path) -> bool:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from flashgen.errors import CompileFailure, MissingTool
+from flashgen.errors import CompileFailure, InvalidArgument, MissingTool
 
 # -ffp-contract=off: emitted code says fma where it means one; a compiler's own choice would differ from
 #     loop to loop, and kernels that promise equal bits would not have them.
@@ -32,6 +32,14 @@ HELP = (
     "install g++ (Debian: apt install g++) or flashgen's own (pip install 'flashgen[zig]'), "
     "or name one in CXX; emit and opt work without"
 )
+
+
+TIMEOUT = 300
+"""Seconds after which a compiler is taken to hang; a kernel takes it two, a minute on a loaded machine."""
+
+ELF_64, SHARED_X86_64 = b"\x7fELF\x02", b"\x03\x00\x3e\x00"
+"""How a shared library of x86-64 begins, and its type and machine, at TYPE_AT (elf(5))."""
+TYPE_AT = 16
 
 
 @dataclass(frozen=True)
@@ -72,23 +80,48 @@ class Compiler:
         """Compile ``source`` to the shared library ``output``; what the compiler said, "" if nothing.
 
         The source is written to ``output``'s folder as ``name``.cpp. Raises CompileFailure with the
-        compiler's words.
+        compiler's words, also where it is content and has made something else.
         """
         text = output.parent / f"{name}.cpp"
-        text.write_text(source, encoding="utf-8")
+        try:
+            text.write_text(source, encoding="utf-8")
+        except OSError as error:
+            raise CompileFailure(f"{text.name} cannot be written to be compiled ({error})") from error
         done = _run([*self.command, *self.spell(flags), text.name, "-o", str(output), "-lm"], output.parent)
         if done.returncode != 0:
             words = done.stderr.strip() or f"exit status {done.returncode}"
             raise CompileFailure(f"{shlex.join(self.command)} could not compile {text.name}: {words}")
+        if not _is_library(output):
+            raise CompileFailure(
+                f"{shlex.join(self.command)} made no shared library for x86-64 of {text.name}; a C++ "
+                "compiler is allowed in CXX, without options that choose another output"
+            )
         return done.stderr
+
+
+def _is_library(path: Path) -> bool:
+    try:
+        with path.open("rb") as file:
+            head = file.read(TYPE_AT + len(SHARED_X86_64))
+    except OSError:
+        return False
+    return head.startswith(ELF_64) and head.endswith(SHARED_X86_64)
 
 
 def find_compiler() -> Compiler:
     """The compiler that CXX names, else the first of g++, clang++ and the package ziglang.
 
-    Raises MissingTool, where there is none or CXX names one that is not there.
+    Raises MissingTool, where there is none or CXX names one that is not there, and InvalidArgument, where
+    CXX has a quotation without end.
     """
-    if words := shlex.split(os.environ.get("CXX", "")):
+    named = os.environ.get("CXX", "")
+    try:
+        words = shlex.split(named)
+    except ValueError as error:
+        raise InvalidArgument(
+            "CXX", repr(named), f"words as a shell takes them are allowed ({error})"
+        ) from error
+    if words:
         if not shutil.which(words[0]):
             raise MissingTool(f"CXX names {words[0]!r}, which is not there; {HELP}")
         return _identify(words)
@@ -122,6 +155,9 @@ def _run(command: list[str], folder: Path | None = None) -> subprocess.Completed
             text=True,
             errors="replace",
             check=False,
+            timeout=TIMEOUT,
         )
+    except subprocess.TimeoutExpired as error:
+        raise CompileFailure(f"{shlex.join(command)} has not ended after {TIMEOUT} seconds") from error
     except OSError as error:
         raise MissingTool(f"{command[0]} does not start ({error}); {HELP}") from error

@@ -6,12 +6,13 @@ import ctypes
 import functools
 import math
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from flashgen.errors import KernelFailure
+from flashgen.errors import CompileFailure, KernelFailure
 from flashgen.problem import Problem
-from flashgen.runtime.cache import fetch, make_key
+from flashgen.runtime.cache import discard, fetch, make_key
 from flashgen.runtime.compiler import BASE_FLAGS, find_compiler
 from flashgen.runtime.cpu_features import require
 from flashgen.runtime.tensors import (
@@ -42,7 +43,7 @@ class CpuKernel:
 
     def __init__(self, name: str, problem: Problem, library: Path):
         self.name, self.problem = name, problem
-        self._function = ctypes.CDLL(str(library))[name]
+        self._function = open_function(library, name)
         self._function.argtypes = [ctypes.c_void_p] * 5 + [ctypes.c_float, ctypes.c_int]
         self._function.restype = ctypes.c_int
         self._default_scale = 1 / math.sqrt(problem.head_dim)
@@ -130,6 +131,16 @@ def load(source: str, name: str, problem: Problem, target: Cpu) -> CpuKernel:
     """
     require(target)
     return CpuKernel(name, problem, library(source, name, target))
+
+
+def open_function(library: Path, name: str) -> Any:
+    """A function of a shared library from the cache. Raises CompileFailure; the cache is then without it."""
+    try:
+        loaded = ctypes.CDLL(str(library))
+    except OSError as error:
+        discard(library)
+        raise CompileFailure(f"what the compiler made of {name} does not load ({error})") from error
+    return loaded[name]
 
 
 def library(source: str, name: str, target: Cpu) -> Path:

@@ -9,7 +9,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 from flashgen.errors import check_positive
-from flashgen.runtime.cpu import library
+from flashgen.runtime.cpu import library, open_function
 from flashgen.runtime.cpu_features import require
 from flashgen.targets.cpu import Cpu
 
@@ -30,7 +30,7 @@ def measure_peak(target: Cpu, threads: int = 1, seconds: float = 0.02, repeats: 
     check_positive("repeats", repeats)
     require(target)
     source = importlib.resources.files("flashgen.templates").joinpath("cpp/peak.cpp").read_text()
-    run = ctypes.CDLL(str(library(source, FUNCTION, target)))[FUNCTION]
+    run = open_function(library(source, FUNCTION, target), FUNCTION)
     run.argtypes, run.restype = [ctypes.c_int64], ctypes.c_double
 
     _, taken = _time(run, 1, CALIBRATION_ROUNDS)
