@@ -81,9 +81,12 @@ def attention(
     """
     from flashgen.runtime.tensors import expect_array
 
-    is_causal = _expect_flag("is_causal", is_causal)
-    enable_gqa = _expect_flag("enable_gqa", enable_gqa)
-    return_lse = _expect_flag("return_lse", return_lse)
+    if type(is_causal) is not bool:
+        is_causal = _expect_flag("is_causal", is_causal)
+    if type(enable_gqa) is not bool:
+        enable_gqa = _expect_flag("enable_gqa", enable_gqa)
+    if type(return_lse) is not bool:
+        return_lse = _expect_flag("return_lse", return_lse)
     _check_variant(causal_alignment, schedule, target)
     q, k, v = expect_array("q", q), expect_array("k", k), expect_array("v", v)
     for name, array in (("q", q), ("k", k), ("v", v)):
