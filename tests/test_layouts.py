@@ -19,7 +19,7 @@ from tests.compiled import TARGETS, Build, call, kernels, pairwise
 from tests.strategies import Inputs, make_inputs
 
 each_target = pytest.mark.parametrize("target", TARGETS, ids=lambda t: t.name)
-PROBLEMS = (Problem(24, 40, causal="bottom-right"), Problem(5, 3))
+PROBLEMS = (Problem(24, 40, causal="bottom-right"), Problem(7, 3))
 
 
 @cache

@@ -142,6 +142,56 @@ def test_a_value_that_comes_too_early_is_carried_by_a_copy() -> None:
     run(kernel)
 
 
+def test_a_product_is_not_computed_where_its_left_side_is_carried() -> None:
+    """It reads all of a row while it writes it: unlike a sum, though the carried value is read last here."""
+    square = "memref<?x4xf32> -> tensor<4x4xf32>"
+    kernel = made(
+        loop(
+            f"""%w = tile.load %y[%j, %c0] : {square}
+            %b = tile.dot %s, %w : {TILE}, tensor<4x4xf32> -> {TILE}
+            scf.yield %b : {TILE}""",
+            "%a",
+        )
+        + f"tile.store %r, %x[%i, %c0] : {ARRAY}"
+    )
+    assert shown(kernel)[2:4] == ["  tile_dot b@128 <- a@0, w@64", "  copy a@0 <- b@128"]
+    run(kernel)
+
+
+def test_a_carried_value_keeps_its_place_though_nobody_reads_what_it_becomes() -> None:
+    kernel = made(
+        loop(
+            f"""tile.store %s, %y[%j, %c0] : {ARRAY}
+            %t = tile.load %x[%j, %c0] : memref<?x4xf32> -> {TILE}
+            tile.store %t, %y[%j, %c0] : {ARRAY}
+            scf.yield %s : {TILE}""",
+            "%a",
+        )
+    )
+    assert "  tile_load t@64 <- x, j, 0" in shown(kernel)
+    run(kernel)
+
+
+def test_what_lives_on_is_not_computed_where_its_update_is_carried() -> None:
+    kernel = made(
+        loop(
+            f"""%v = tile.load %x[%j, %c0] : memref<?x4xf32> -> {TILE}
+            %b = tile.scale_rows %v, %f : {TILE}, tensor<2xf32> -> {TILE}
+            tile.store %v, %y[%j, %c0] : {ARRAY}
+            scf.yield %b : {TILE}""",
+            "%a",
+        )
+        + f"tile.store %r, %y[%i, %c0] : {ARRAY}"
+    )
+    assert shown(kernel)[1:5] == [
+        "  tile_load v@128 <- x, j, 0",
+        "  copy b@0 <- v@128",
+        "  tile_scale_rows b@0 <- f@64",
+        "  tile_store  <- v@128, y, j, 0",
+    ]
+    run(kernel)
+
+
 def test_one_initial_value_of_two_carried_ones() -> None:
     head = f"%r:2 = scf.for %j = %c0 to %n step %c1 iter_args(%s = %a, %t = %a) -> ({TILE}, {TILE}) {{"
     kernel = made(
