@@ -63,7 +63,7 @@ def attention(
 
     q: (B, Hq, Nq, D), k: (B, Hkv, Nk, D), v: (B, Hkv, Nk, Dv), NumPy arrays of float32, any strides. Any
         of B, Hq, Nq, Nk and Dv may be 0. O is (B, Hq, Nq, Dv), lse (B, Hq, Nq), both float32.
-    is_causal: a row sees no key behind its own position.
+    is_causal: a row sees no key after its own position.
     causal_alignment: where that is. "bottom-right": row i is at key i + Nk - Nq, so that the last row sees
         every key, which is what decoding with a key cache wants. "top-left": row i is at key i, which is
         what PyTorch's scaled_dot_product_attention does. Both are the same where Nq == Nk.

@@ -12,6 +12,8 @@ import re
 import pytest
 from hypothesis import settings
 
+os.environ["COLUMNS"] = "160"  # what tests print does not depend on the terminal
+
 settings.register_profile("repeatable", deadline=None, derandomize=True, print_blob=True)
 settings.register_profile("fuzz", deadline=None, max_examples=1000, print_blob=True)
 settings.load_profile("repeatable")

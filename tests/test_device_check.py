@@ -46,5 +46,6 @@ def test_every_kind_of_kernel_is_among_the_variants():
     assert len(set(found)) == len(found)
     for dtype in ("float32", "float16"):
         for causal in (None, "bottom-right", "top-left"):
-            schedules = [schedule for problem, schedule in found if problem == Problem(64, None, dtype, causal)]
+            wanted = Problem(64, None, dtype, causal)
+            schedules = [schedule for problem, schedule in found if problem == wanted]
             assert len(schedules) == 8

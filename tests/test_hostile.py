@@ -89,7 +89,7 @@ def test_far_logits(target: Cpu, causal: str | None, kind: str) -> None:
 @each_target
 @each_mask
 def test_an_offset_that_absorbs_all_else_gives_the_mean(target: Cpu, causal: str | None) -> None:
-    """At 1e30 all logits of a row are one number, where the bound says little: visible values are averaged."""
+    """At 1e30 all logits of a row are one number, and O is the mean of the visible values."""
     problem = Problem(D, DV, causal=causal)
     x = make_inputs(problem, "farthest", (1, 2, 1, NQ, NK), 0.25)
     seen = visible(problem, np.arange(NQ), NQ, NK)

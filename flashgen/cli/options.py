@@ -16,7 +16,7 @@ Causal = Annotated[
     typer.Option(
         "--causal",
         metavar="[bottom-right|top-left]",
-        help="A row sees no key behind its own position: row i is at key i + Nk - Nq (bottom-right, also if "
+        help="A row sees no key after its own position: row i is at key i + Nk - Nq (bottom-right, also if "
         "nothing follows or another option does) or at key i (top-left).",
     ),
 ]
