@@ -61,6 +61,7 @@ def run(kernel: KernelPlan) -> None:
         Memory(kernel, LAYOUT, dict.fromkeys(loops(kernel.body), turns)).run()
 
 
+STORE_E = f"tile.store %e, %y[%i, %c0] : {ARRAY}"
 SCALE = f"tile.scale_rows %a, %f : {TILE}, tensor<2xf32> -> {TILE}"
 
 
@@ -73,15 +74,69 @@ def test_what_dies_is_updated_in_place() -> None:
 def test_what_lives_on_is_copied_first() -> None:
     kernel = made(
         f"""%b = {SCALE}
-        tile.store %b, %y[%i, %c0] : {ARRAY}
-        tile.store %a, %y[%i, %c0] : {ARRAY}"""
+        tile.store %a, %y[%i, %c0] : {ARRAY}
+        tile.store %b, %y[%i, %c0] : {ARRAY}"""
     )
     assert shown(kernel) == [
         "copy b@128 <- a@0",
         "tile_scale_rows b@128 <- f@64",
-        "tile_store  <- b@128, y, i, 0",
         "tile_store  <- a@0, y, i, 0",
+        "tile_store  <- b@128, y, i, 0",
     ]
+    run(kernel)
+
+
+def test_a_product_is_added_to_a_copy_of_what_lives_on() -> None:
+    """Not to its left side, which dies and is as large."""
+    kernel = made(
+        f"""%w = tile.load %y[%i, %c0] : memref<?x4xf32> -> tensor<4x4xf32>
+        %c = tile.load %y[%c0, %c0] : memref<?x4xf32> -> {TILE}
+        %b = tile.dot %a, %w acc %c : {TILE} : {TILE}, tensor<4x4xf32> -> {TILE}
+        tile.store %b, %y[%i, %c0] : {ARRAY}
+        tile.store %c, %y[%i, %c0] : {ARRAY}"""
+    )
+    assert shown(kernel)[2:4] == ["copy b@192 <- c@128", "tile_dot b@192 <- a@0, w@64"]
+    run(kernel)
+
+
+def test_what_is_repeated_along_rows_lives_as_long_as_what_repeats_it() -> None:
+    kernel = made(
+        f"""%w = tile.broadcast %f : tensor<2xf32> -> {TILE}
+        %g = tile.load %z[%c0] : memref<?xf32> -> tensor<2xf32>
+        %b = tile.scale_rows %a, %g : {TILE}, tensor<2xf32> -> {TILE}
+        %e = arith.addf %b, %w : {TILE}
+        tile.store %e, %y[%i, %c0] : {ARRAY}"""
+    )
+    assert shown(kernel)[0] == "tile_load g@128 <- z, 0"
+    run(kernel)
+
+
+def test_what_is_used_twice_or_in_a_loop_is_computed_once() -> None:
+    twice = made(f"%d = arith.addf %a, %a : {TILE}\n %e = arith.mulf %d, %d : {TILE}\n {STORE_E}")
+    assert shown(twice)[:2] == ["arith_addf d@0 <- a@0, a@0", "arith_mulf e@0 <- d@0, d@0"]
+    run(twice)
+    looped = made(
+        f"""%d = arith.addf %a, %a : {TILE}
+        scf.for %j = %c0 to %n step %c1 {{
+          %x2 = tile.load %x[%j, %c0] : memref<?x4xf32> -> {TILE}
+          %e = arith.addf %x2, %d : {TILE}
+          {STORE_E}
+        }}"""
+    )
+    assert shown(looped)[0] == "arith_addf d@0 <- a@0, a@0"
+    run(looped)
+
+
+@pytest.mark.parametrize(("source", "loaded"), [("x", False), ("y", True)])
+def test_a_tile_is_packed_from_where_it_lies_if_nothing_is_stored_there(source: str, loaded: bool) -> None:
+    kernel = made(
+        f"""%v = tile.load %{source}[%i, %c0] : memref<?x4xf32> -> {TILE}
+        tile.store %a, %y[%i, %c0] : {ARRAY}
+        %p = tile.pack %v transpose : {TILE} -> tensor<1x4x4xf32>
+        %e = tile.dot %a, %p : {TILE}, tensor<1x4x4xf32> -> tensor<2x2xf32>
+        tile.store %e, %y[%i, %c0] : tensor<2x2xf32>, memref<?x4xf32>"""
+    )
+    assert any(line.startswith("tile_load v") for line in shown(kernel)) is loaded
     run(kernel)
 
 
