@@ -43,7 +43,7 @@ def shown(kernel: KernelPlan) -> list[str]:
 
     def show(s: Statement) -> list[str]:
         def operands(found: list) -> str:
-            placed = ("tile", "row")
+            placed = ("tile", "row", "span")
             return ", ".join(
                 f"{o.name}@{o.offset}" if o.kind in placed and o.name[0] != "%" else o.name for o in found
             )
@@ -125,6 +125,22 @@ def test_what_is_used_twice_or_in_a_loop_is_computed_once() -> None:
     )
     assert shown(looped)[0] == "arith_addf d@0 <- a@0, a@0"
     run(looped)
+
+
+def test_positions_do_not_go_where_as_many_numbers_were() -> None:
+    """A span of two rows has as many elements as a padded value a row, but twice the bytes."""
+    kernel = made(
+        f"""%b = {SCALE}
+        %w = tile.load %y[%i, %c0] : memref<?x4xf32> -> tensor<4x4xf32>
+        %span = tile.row_span %i, %c0 {{
+        ^bb0(%row: index):
+          tile.yield %c0, %row : index, index
+        }} of 4 : index : tensor<2x2xindex>
+        %e = tile.dot %b, %w only %span : tensor<2x2xindex> : {TILE}, tensor<4x4xf32> -> {TILE}
+        {STORE_E}"""
+    )
+    assert [line for line in shown(kernel) if "row_span" in line] == ["tile_row_span span@192 <- i, 0"]
+    run(kernel)
 
 
 @pytest.mark.parametrize(("source", "loaded"), [("x", False), ("y", True)])
