@@ -22,9 +22,7 @@ def flags(target: Cpu) -> tuple[str, ...]:
     wider than a register are passed in memory, which matters to no function here.
     """
     if find_spec("simde_py") is None:
-        raise MissingTool(
-            f"this processor cannot run target {target.name}, and SIMDe is not here (pip install simde-py)"
-        )
+        raise MissingTool("SIMDe, which stands in for instructions, is not here (pip install simde-py)")
     from simde_py import get_include  # pyright: ignore[reportMissingImports, reportMissingTypeStubs]
 
     has_avx2 = cpu_features().issuperset(Avx2.features)
