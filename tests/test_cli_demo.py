@@ -43,6 +43,7 @@ TINY = Task("tiny", None, (1, 2, 9, 8), 8, 1, (NUMPY, FA2_NAME))
 def runs_here(monkeypatch: pytest.MonkeyPatch) -> None:
     skip_unless_it_runs(Avx2())
     monkeypatch.setattr(demo_timing, "SECONDS", 0.2)
+    monkeypatch.setattr(demo_timing, "PATIENCE", 0.4)
 
 
 def rows_of(tasks: Sequence[Task], share: float = 0.1) -> Iterator[Row]:
@@ -50,7 +51,7 @@ def rows_of(tasks: Sequence[Task], share: float = 0.1) -> Iterator[Row]:
     for task in tasks:
         for method in task.methods:
             seconds = [MILLISECONDS[method] / 1e3 / task.threads] * 9
-            yield Row(task.data, task.threads, method, seconds, 10**7, [50.0] * 9, 1e-6, share)
+            yield Row(task.data, task.threads, method, seconds, 10**7, [(50.0, 50.0)] * 9, 1e-6, share)
 
 
 def test_standard_attention_is_right() -> None:
@@ -197,6 +198,34 @@ def test_explanation_follows_from_the_rows() -> None:
     assert "order q-outer (a row's O, maximum and sum leave the workspace) -20.0 %" in text
     assert "causal-skip (key tiles that nothing cuts run without a mask) -16.7 %" in text
     assert "GFLOP/s: 50 on 1 thread, 50 on 2 threads" in text
+
+
+def test_a_turn_counts_by_the_peaks_around_it() -> None:
+    """One that a neighbour disturbed, before or behind, is in no figure; if all were, no share is given."""
+    peaks = [(50.0, 50.0), (50.0, 30.0), (30.0, 50.0), (43.0, 50.0), (42.0, 50.0)]
+    seconds = [1e-3, 9e-3, 9e-3, 3e-3, 9e-3]
+    row = Row("data", 1, NUMPY, seconds, 10**7, peaks, 0.0, 0.1)
+    other = replace(row, method=FA2_NAME, seconds=[2e-3] * 5, peaks=[(50.0, 50.0)] * 5)
+    rows = Rows([row, other])
+    assert rows.counted(row) == [0, 3]
+    assert rows.seconds(row) == pytest.approx(2e-3)
+    assert rows.share(row) == pytest.approx((10 / 50 + 10 / 3 / 46.5) / 2)
+    assert rows.ratios("data", 1, NUMPY, FA2_NAME)[1] == pytest.approx(1.0)
+    busy = replace(row, data="busy", peaks=[(20.0, 20.0)] * 5)
+    rows = Rows([row, busy])
+    assert rows.share(busy) is None
+    assert rows.seconds(busy) == pytest.approx(9e-3)
+
+
+def test_turns_go_on_until_enough_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(demo_timing, "ROUNDS", (2, 4))
+    good, bad = (50.0, 50.0), (50.0, 20.0)
+    assert not demo_timing.enough({"a": [good], "b": [good]}, 0.3)
+    assert not demo_timing.enough({"a": [good] * 2, "b": [good] * 2}, 0.1)
+    assert demo_timing.enough({"a": [good] * 2, "b": [good] * 2}, 0.3)
+    assert not demo_timing.enough({"a": [good] * 3, "b": [good, bad, bad]}, 0.3)
+    assert demo_timing.enough({"a": [good] * 3, "b": [good, bad, bad]}, 0.5)
+    assert demo_timing.enough({"a": [good] * 4, "b": [good, bad, bad, bad]}, 0.3)
 
 
 def test_change_is_claimed_only_where_quartiles_agree() -> None:

@@ -16,7 +16,9 @@ from flashgen.cli.demo_timing import (
     NUMPY,
     ONE,
     Q_OUTER,
+    STEADY,
     Row,
+    counting,
 )
 from flashgen.problem import Problem
 from flashgen.targets.cpu import Cpu
@@ -40,16 +42,40 @@ class Rows:
         self.data = list(dict.fromkeys(row.data for row in rows))
         self.threads = sorted({row.threads for row in rows})
         self._by_key = {(row.data, row.threads, row.method): row for row in rows}
+        self.best = {
+            n: max(peak for row in rows if row.threads == n for pair in row.peaks for peak in pair)
+            for n in self.threads
+        }
+        """The highest peak seen on so many threads, GFLOP/s."""
 
     def get(self, data: str, threads: int, method: str) -> Row:
         return self._by_key[data, threads, method]
 
+    def counted(self, *rows: Row) -> list[int]:
+        """The turns that count for each of these methods of one task."""
+        each = zip(*(counting(row.peaks, self.best[row.threads]) for row in rows), strict=True)
+        return [turn for turn, counts in enumerate(each) if all(counts)]
+
+    def seconds(self, row: Row) -> float:
+        """The median of the turns that count; of all, where none does."""
+        return statistics.median([row.seconds[turn] for turn in self.counted(row)] or row.seconds)
+
+    def share(self, row: Row) -> float | None:
+        """Of the FMA peak around each turn, the median of those that count; None where none does."""
+        shares = [
+            row.operations / row.seconds[turn] / 1e9 / statistics.mean(row.peaks[turn])
+            for turn in self.counted(row)
+        ]
+        return statistics.median(shares) if shares else None
+
     def ratios(self, data: str, threads: int, method: str, other: str) -> tuple[float, float, float]:
-        """Quartiles, over turns, of a method's time as a share of another's in the same turn."""
-        pairs = zip(
-            self.get(data, threads, method).seconds, self.get(data, threads, other).seconds, strict=True
-        )
-        low, middle, high = statistics.quantiles([mine / others for mine, others in pairs], n=4)
+        """Quartiles of a method's time as a share of another's in the same turn; of turns that count for
+        both, unless there are fewer than two."""
+        mine, others = self.get(data, threads, method), self.get(data, threads, other)
+        counted = self.counted(mine, others)
+        turns = counted if len(counted) > 1 else range(len(mine.seconds))
+        pairs = [mine.seconds[turn] / others.seconds[turn] for turn in turns]
+        low, middle, high = statistics.quantiles(pairs, n=4)
         return low, middle, high
 
 
@@ -73,14 +99,13 @@ def make_table(rows: Rows) -> Table:
         table.add_section()
         table.add_row(data, style="bold")
         for row in (row for row in rows.all if row.data == data):
-            seconds = statistics.median(row.seconds)
-            rates = [row.operations / taken / 1e9 for taken in row.seconds]
+            seconds, share = rows.seconds(row), rows.share(row)
             table.add_row(
                 f"  {row.method}",
                 str(row.threads),
                 f"{1e3 * seconds:.3f}",
                 f"{row.operations / seconds / 1e9:.1f}",
-                f"{statistics.median(r / peak for r, peak in zip(rates, row.peaks, strict=True)):.2f}",
+                "not seen" if share is None else f"{share:.2f}",
                 f"{row.error:.1e}",
                 f"{row.bound_share:.3f}" + ("" if row.bound_share <= 1 else " WRONG"),
             )
@@ -96,16 +121,14 @@ def explain(rows: Rows, target: Cpu) -> list[str]:
 
 
 def how_measured(rows: Rows, target: Cpu) -> str:
-    peaks = ", ".join(
-        f"{statistics.median(peak for row in rows.all if row.threads == n for peak in row.peaks):.0f} on "
-        + count(n)
-        for n in rows.threads
-    )
-    turns = min(len(row.seconds) for row in rows.all)
+    peaks = ", ".join(f"{rows.best[n]:.0f} on {count(n)}" for n in rows.threads)
+    turns = sorted(len(rows.counted(row)) for row in rows.all)
     return (
-        f"Target {target.name}. The methods of an input take turns, {turns} or more; times are medians, and "
-        "shares and ratios medians over turns. GFLOP/s count the two matrix products. The peak is that of "
-        f"fused multiply-adds on registers, measured between turns, GFLOP/s: {peaks}."
+        f"Target {target.name}. The methods of an input take turns. A turn counts if the FMA peak (fused "
+        "multiply-adds on registers) right before and right behind it is at least "
+        f"{STEADY:.0%} of the best one seen: {turns[0]} to {turns[-1]} turns did. Times, shares of "
+        f"the peak around each turn, and ratios are medians of those. GFLOP/s count the two matrix products. "
+        f"The best peak seen, GFLOP/s: {peaks}."
     )
 
 
@@ -141,7 +164,7 @@ def change(ratios: tuple[float, float, float]) -> str:
 def one_head(rows: Rows, target: Cpu) -> str:
     n = rows.threads[-1]
     first, second = (
-        statistics.median(rows.get(ONE, 1, name).seconds) / statistics.median(rows.get(ONE, n, name).seconds)
+        rows.seconds(rows.get(ONE, 1, name)) / rows.seconds(rows.get(ONE, n, name))
         for name in (FA1_NAME, FA2_NAME)
     )
     query_tiles = -(-LENGTH // tiles(target)[0])

@@ -44,12 +44,17 @@ LENGTH, HEAD_DIM = 2048, 64
 EIGHT, ONE = (f"random, {heads} of {LENGTH} x {HEAD_DIM}" for heads in ("8 heads", "1 head"))
 """What the random inputs are called."""
 
-SECONDS = 4.0
-"""How long the methods of one task take turns."""
-ROUNDS = 7, 300
-"""At least and at most so many turns each."""
-PEAK_EVERY = 0.3
-"""Seconds after which the processor's peak is measured again, because clocks and neighbours change."""
+SECONDS, PATIENCE = 3.0, 12.0
+"""How long the methods of one task take turns: at least, and at most for turns that do not count."""
+ROUNDS = 15, 300
+"""At least and at most so many turns each that count."""
+STEADY = 0.85
+"""A turn counts if the peaks right before and behind it are at least this share of the best one seen: else a
+neighbour had the core, or the clock was low."""
+PROBE = 0.005
+"""Seconds that a measurement of the peak takes."""
+SETTLE = 0.05
+"""Seconds before it, on several threads: those of OpenBLAS go on spinning for a while behind their work."""
 
 
 @dataclass(frozen=True)
@@ -82,8 +87,8 @@ class Row:
     """One method's part of a task.
 
     seconds: of each turn. operations: of the two products, a turn. peaks: for each turn, the GFLOP/s of as
-    many threads in fused multiply-adds on registers, as measured last. error: the largest of O. bound_share:
-    the largest of O and of lse, as a share of its bound.
+    many threads in fused multiply-adds on registers, right before it and right behind. error: the largest of
+    O. bound_share: the largest of O and of lse, as a share of its bound.
     """
 
     data: str
@@ -91,7 +96,7 @@ class Row:
     method: str
     seconds: Sequence[float]
     operations: int
-    peaks: Sequence[float]
+    peaks: Sequence[tuple[float, float]]
     error: float
     bound_share: float
 
@@ -154,30 +159,48 @@ def measure(task: Task, target: Cpu) -> Iterator[Row]:
     for name in task.methods:
         o, lse = expected.deviations(*outputs[name])
         share = max(o.share, lse.share)
-        yield Row(task.data, task.threads, name, turns[name], work, peaks, o.error, share)
+        yield Row(task.data, task.threads, name, turns[name], work, peaks[name], o.error, share)
 
 
 def take_turns(
     calls: Mapping[str, Callable[[], object]], target: Cpu, threads: int
-) -> tuple[dict[str, list[float]], list[float]]:
-    """The seconds of each call in each turn, and for each turn the GFLOP/s of the peak, measured before."""
+) -> tuple[dict[str, list[float]], dict[str, list[tuple[float, float]]]]:
+    """For each call and turn its seconds, and the GFLOP/s of the peak right before and right behind it."""
     from flashgen.runtime.peak import measure_peak
 
+    def probe() -> float:
+        if threads > 1:
+            time.sleep(SETTLE)
+        return measure_peak(target, threads, seconds=PROBE, repeats=1)
+
     turns: dict[str, list[float]] = {name: [] for name in calls}
-    peaks: list[float] = []
-    begin, measured, peak = time.perf_counter(), -math.inf, 0.0
-    least, most = ROUNDS
-    for turn in range(most):
-        if time.perf_counter() - begin > SECONDS and turn >= least:
-            break
-        if time.perf_counter() - measured > PEAK_EVERY:
-            peak, measured = measure_peak(target, threads, seconds=0.01, repeats=2), time.perf_counter()
-        peaks.append(peak)
+    peaks: dict[str, list[tuple[float, float]]] = {name: [] for name in calls}
+    begin, before = time.perf_counter(), probe()
+    while not enough(peaks, time.perf_counter() - begin):
         for name, call in calls.items():
             start = time.perf_counter()
             call()
             turns[name].append(time.perf_counter() - start)
+            behind = probe()
+            peaks[name].append((before, behind))
+            before = behind
     return turns, peaks
+
+
+def enough(peaks: Mapping[str, Sequence[tuple[float, float]]], seconds: float) -> bool:
+    """Whether the turns so far will do: enough of them count for each method, or patience is at its end."""
+    least, most = ROUNDS
+    taken = min(map(len, peaks.values()))
+    if taken < least or seconds < SECONDS:
+        return False
+    best = max(peak for pairs in peaks.values() for pair in pairs for peak in pair)
+    fewest = min(sum(counting(pairs, best)) for pairs in peaks.values())
+    return taken >= most or fewest >= least or seconds > PATIENCE
+
+
+def counting(peaks: Sequence[tuple[float, float]], best: float) -> list[bool]:
+    """Which turns count, by the peaks around each and the best peak seen."""
+    return [min(pair) >= STEADY * best for pair in peaks]
 
 
 def main() -> None:

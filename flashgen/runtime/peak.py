@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import importlib.resources
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 from flashgen.errors import check_positive
 from flashgen.runtime.cpu import library, open_function
@@ -28,11 +30,7 @@ def measure_peak(target: Cpu, threads: int = 1, seconds: float = 0.02, repeats: 
     """
     check_positive("threads", threads)
     check_positive("repeats", repeats)
-    require(target)
-    source = importlib.resources.files("flashgen.templates").joinpath("cpp/peak.cpp").read_text()
-    run = open_function(library(source, FUNCTION, target), FUNCTION)
-    run.argtypes, run.restype = [ctypes.c_int64], ctypes.c_double
-
+    run = _load(target)
     _, taken = _time(run, 1, CALIBRATION_ROUNDS)
     rounds = max(int(CALIBRATION_ROUNDS * seconds / taken), 1)
     best = 0.0
@@ -40,6 +38,16 @@ def measure_peak(target: Cpu, threads: int = 1, seconds: float = 0.02, repeats: 
         done, taken = _time(run, threads, rounds)
         best = max(best, done / taken)
     return best / 1e9
+
+
+@functools.cache
+def _load(target: Cpu) -> Any:
+    """The function of templates/cpp/peak.cpp, compiled for the target."""
+    require(target)
+    source = importlib.resources.files("flashgen.templates").joinpath("cpp/peak.cpp").read_text()
+    run = open_function(library(source, FUNCTION, target), FUNCTION)
+    run.argtypes, run.restype = [ctypes.c_int64], ctypes.c_double
+    return run
 
 
 def _time(run: ctypes._FuncPointer, threads: int, rounds: int) -> tuple[float, float]:
