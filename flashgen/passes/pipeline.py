@@ -59,7 +59,8 @@ from flashgen.schedule import Schedule
 After = Callable[[str, ModuleOp], None]
 
 BUILDING = Lock()
-"""xDSL has one implicit builder for the whole process, so only one thread may build or rewrite at a time."""
+"""Only one thread may build or rewrite at a time: while an implicit builder is in use, xDSL overrides a
+method of Operation for all threads, then puts back what it found, which may be another thread's override."""
 
 
 def _renew_lock() -> None:
