@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from importlib.resources import files
 from typing import Any
-
-import jinja2
 
 from flashgen.ir.provenance import STATED
 from flashgen.outline import Line
+from flashgen.render import templates
 
 COLUMNS, PANEL_WIDTH, GAP, TOP = 3, 560, 20, 76  # panels in a row; pixels
 LINE_HEIGHT, INDENT, MARGIN = 18, 16, 14  # pixels
@@ -25,16 +23,8 @@ def derivation(heading: str, stages: Sequence[tuple[str, Sequence[Line]]]) -> st
             x = GAP + n * (PANEL_WIDTH + GAP)
             panels.append(_panel(title, lines) | {"x": x, "y": y, "height": height})
         y += height + GAP
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(str(files("flashgen.templates"))),
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-        autoescape=False,
-    )
     width = GAP + COLUMNS * (PANEL_WIDTH + GAP)
-    template = environment.get_template("derivation.svg.jinja")
+    template = templates().get_template("derivation.svg.jinja")
     return template.render(heading=heading, panels=panels, width=width, height=y)
 
 

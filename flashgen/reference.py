@@ -77,6 +77,13 @@ class Bound:
         compare("O", o, want_o, self.o[:, :, None, None])
         compare("lse", lse, want_lse, self.lse[:, :, None])
 
+    def deviations(self, o: Array, lse: Array, want_o: Array, want_lse: Array) -> tuple[Deviation, Deviation]:
+        """Of O and of lse."""
+        return (
+            deviation(o, want_o, self.o[:, :, None, None]),
+            deviation(lse, want_lse, self.lse[:, :, None]),
+        )
+
 
 C = 8
 """The constant of the bound; see ``bound``."""
@@ -127,15 +134,43 @@ def max_roundoff(storage: str, computed: str) -> str:
     return storage if storage == "float16" else computed
 
 
+@dataclass(frozen=True)
+class Deviation:
+    """How far a result is from the reference.
+
+    error: the largest difference; infinite where one is NaN, or infinite, and the other is not.
+    share: the largest difference as a share of what the bound allows there; right up to 1.
+    """
+
+    error: float
+    share: float
+
+
+EXACT = Deviation(0.0, 0.0)
+
+
+def difference(got: Array, want: Array) -> Array:
+    """|got - want|, float64: 0 also where both are NaN or the same infinity, inf where only one is."""
+    got = got.astype(np.float64)
+    with np.errstate(invalid="ignore"):
+        apart = np.abs(got - want)
+    same = (got == want) | (np.isnan(got) & np.isnan(want))
+    return np.where(same, 0.0, np.where(np.isnan(apart), np.inf, apart))
+
+
+def deviation(got: Array, want: Array, allowed: Array) -> Deviation:
+    """``allowed`` is broadcast to the results, and above 0."""
+    if got.size == 0:
+        return EXACT
+    apart = difference(got, want)
+    return Deviation(float(apart.max()), float((apart / allowed).max()))
+
+
 def compare(what: str, got: Array, want: Array, allowed: Array) -> None:
     """Every element within ``allowed``; NaN and infinities in the same places."""
     if got.shape != want.shape:
         raise AssertionError(f"{what} has shape {got.shape}, not {want.shape}")
-    got = got.astype(np.float64)
-    with np.errstate(invalid="ignore"):
-        close = np.abs(got - want) <= allowed
-    same = (got == want) | (np.isnan(got) & np.isnan(want))
-    wrong = ~(close | same)
+    wrong = ~(difference(got, want) <= allowed)
     if wrong.any():
         at = tuple(map(int, np.argwhere(wrong)[0]))
         limit = np.broadcast_to(allowed, want.shape)[at]

@@ -26,8 +26,8 @@ class Language:
 
 
 @lru_cache
-def languages(name: str) -> Language:
-    """The templates of a language, loaded once."""
+def templates() -> jinja2.Environment:
+    """The folder of templates. A name that is not defined is an error."""
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(str(files("flashgen.templates"))),
         undefined=jinja2.StrictUndefined,
@@ -37,6 +37,13 @@ def languages(name: str) -> Language:
         autoescape=False,
     )
     environment.filters |= {"real": real, "nested": nested, "part": part}
+    return environment
+
+
+@lru_cache
+def languages(name: str) -> Language:
+    """The templates of a language, loaded once."""
+    environment = templates()
     reserved = files("flashgen.templates").joinpath(name, "reserved.txt").read_text().split()
     return Language(
         environment,

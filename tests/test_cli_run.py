@@ -14,9 +14,9 @@ from typer.testing import CliRunner
 import flashgen
 from flashgen.cli import run as run_module
 from flashgen.cli.main import app
-from flashgen.cli.measure import EXACT, Deviation, deviation, expect, operations
+from flashgen.cli.measure import expect, operations
 from flashgen.problem import Problem
-from flashgen.reference import attention
+from flashgen.reference import EXACT, Deviation, attention, deviation
 from flashgen.targets.cpu import Avx2
 from tests.sample_kernel import skip_unless_it_runs
 

@@ -13,13 +13,11 @@ from flashgen.cli.output import stage_text, write_text
 from flashgen.errors import InvalidArgument
 from flashgen.problem import Problem
 from flashgen.schedule import Schedule
-from flashgen.targets import find
+from flashgen.targets import TARGETS, find
 
 
 def emit(
-    target: Annotated[
-        str, typer.Option(metavar="avx2|avx512|cuda", help="The machine to emit for.")
-    ] = "avx2",
+    target: Annotated[str, typer.Option(metavar="|".join(TARGETS), help="The machine to emit for.")] = "avx2",
     head_dim: Annotated[
         int, typer.Option("--head-dim", "-d", metavar="D", help="Length of a query and of a key.")
     ] = 64,

@@ -9,36 +9,7 @@ import numpy as np
 
 from flashgen import reference
 from flashgen.problem import Problem
-
-
-@dataclass(frozen=True)
-class Deviation:
-    """How far a result is from the reference.
-
-    error: the largest difference; infinite where one is NaN, or infinite, and the other is not.
-    share: the largest difference as a share of what the bound allows there; right up to 1.
-    """
-
-    error: float
-    share: float
-
-    def __or__(self, other: Deviation) -> Deviation:
-        return Deviation(max(self.error, other.error), max(self.share, other.share))
-
-
-EXACT = Deviation(0.0, 0.0)
-
-
-def deviation(got: np.ndarray, want: np.ndarray, allowed: np.ndarray) -> Deviation:
-    """``allowed`` is broadcast to the results, and above 0."""
-    if got.size == 0:
-        return EXACT
-    got = got.astype(np.float64)
-    with np.errstate(invalid="ignore"):
-        difference = np.abs(got - want)
-    same = (got == want) | (np.isnan(got) & np.isnan(want))
-    difference = np.where(same, 0.0, np.where(np.isnan(difference), np.inf, difference))
-    return Deviation(float(difference.max()), float((difference / allowed).max()))
+from flashgen.reference import Deviation
 
 
 @dataclass(frozen=True)
@@ -51,10 +22,7 @@ class Expected:
 
     def deviations(self, o: np.ndarray, lse: np.ndarray) -> tuple[Deviation, Deviation]:
         """Of O and of lse."""
-        return (
-            deviation(o, self.o, self.bound.o[:, :, None, None]),
-            deviation(lse, self.lse, self.bound.lse[:, :, None]),
-        )
+        return self.bound.deviations(o, lse, self.o, self.lse)
 
 
 def expect(

@@ -26,14 +26,14 @@ from flashgen.cli.output import check_output, write
 from flashgen.errors import InvalidArgument, check_positive
 from flashgen.problem import Problem
 from flashgen.schedule import Schedule
-from flashgen.targets import find
+from flashgen.targets import TARGETS, find
 from flashgen.targets.base import Target
 from flashgen.targets.cpu import Cpu
 
 if TYPE_CHECKING:
     from numpy import ndarray
 
-    from flashgen.cli.measure import Deviation
+    from flashgen.reference import Deviation
 
 WRONG = 1
 """Exit status of a result that is further from the reference than the bound allows."""
@@ -70,7 +70,7 @@ def run(
     target: Annotated[
         str | None,
         typer.Option(
-            metavar="avx2|avx512|cuda",
+            metavar="|".join(TARGETS),
             help="The machine to run on.",
             show_default="the widest vectors that are here",
         ),
@@ -191,6 +191,7 @@ def compute(
     """Compile, call, time and check. Raises what flashgen.compile and its kernels raise."""
     from flashgen.cli.measure import expect, operations
     from flashgen.cli.terminal import progress
+    from flashgen.emission import variant
 
     q, k, v = arrays
     (batch, hq, _, head_dim), dv = q.shape, v.shape[3]
@@ -214,7 +215,7 @@ def compute(
     o_deviation, lse_deviation = expected.deviations(o, lse)
     return Result(
         arrays,
-        f"{problem.name}_{schedule.name}_{machine.name}",
+        variant(problem, schedule, machine),
         factor,
         used,
         o,
