@@ -1,0 +1,69 @@
+"""Every field of a problem and of a schedule is in the variant's name and in the command of its header.
+
+Both are written by hand. A new field has to be given another value below, and then to be in both.
+"""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from flashgen import Problem, Schedule
+from flashgen.cli.main import app
+from flashgen.emission import emit, variant
+from flashgen.targets import find
+
+CUDA = find("cuda")  # the target that leaves the most open
+PROBLEM = Problem(8, 8, "float32", "bottom-right")
+SCHEDULE = CUDA.complete(PROBLEM, Schedule(br=4, bc=4))
+OTHER: dict[str, Any] = {
+    "head_dim": 9,
+    "head_dim_v": 9,
+    "dtype": "float16",
+    "causal": "top-left",
+    "order": "kv-outer",
+    "br": 8,
+    "bc": 8,
+    "lazy_rescale": False,
+    "causal_skip": False,
+    "panel": 16,
+}
+NO_OPTION = {"panel"}
+"""What a target decides alone: it has one value on each."""
+FIELDS = [f.name for kind in (Problem, Schedule) for f in fields(kind)]
+
+
+def changed(field: str) -> tuple[Problem, Schedule]:
+    if hasattr(PROBLEM, field):
+        return replace(PROBLEM, **{field: OTHER[field]}), SCHEDULE
+    return PROBLEM, replace(SCHEDULE, **{field: OTHER[field]})
+
+
+@pytest.mark.parametrize("field", FIELDS)
+def test_a_field_is_in_the_name(field: str) -> None:
+    name = variant(*changed(field), CUDA)
+    assert name != variant(PROBLEM, SCHEDULE, CUDA)
+    assert name.isidentifier()
+    assert name.isascii()
+
+
+@pytest.mark.parametrize("field", [f for f in FIELDS if f not in NO_OPTION])
+def test_the_command_in_the_header_writes_the_file_again(field: str) -> None:
+    source = emit(*changed(field), CUDA).source
+    assert source != emit(PROBLEM, SCHEDULE, CUDA).source
+    command = next(line for line in source.splitlines() if "flashgen emit" in line).split()
+    done = CliRunner().invoke(app, command[command.index("emit") :])
+    assert done.exit_code == 0, done.stderr
+    assert done.stdout == source
+
+
+@pytest.mark.parametrize("field", sorted(NO_OPTION))
+def test_a_field_without_an_option_has_one_value(field: str) -> None:
+    for target in map(find, ("avx2", "avx512", "cuda")):
+        settled = target.complete(PROBLEM, replace(SCHEDULE, **{field: None}))
+        for value in {*range(40)} - {getattr(settled, field)}:
+            with pytest.raises(ValueError, match=field):
+                target.complete(PROBLEM, replace(settled, **{field: value}))
