@@ -108,7 +108,7 @@ class Walker:
         placed = [
             o for o in s.outs if o.kind in ("row", "tile", "packed", "span") and s.declares and not s.inline
         ]
-        places = "".join(str(declare(o)) for o in placed)
+        places = "".join(str(declare(self.resolve(o))) for o in placed)
         if s.form == "elementwise":
             return places + self.elementwise(s)
         macro = self.macro(self.language.operations, s)
@@ -143,7 +143,7 @@ class Walker:
         match x:
             case Operand(kind="constant", value=int() | float() as value):
                 return replace(x, name=real(float(value)) if x.element == "f32" else str(value))
-            case Operand(kind="view"):
+            case Operand(memory=Operand()):
                 return replace(x, memory=self.resolve(x.memory), indices=tuple(map(self.resolve, x.indices)))
             case Operand(kind="scalar", name=name) if name in self.inlined:
                 return replace(x, name=self.inlined[name])

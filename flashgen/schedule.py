@@ -19,6 +19,8 @@ class Schedule:
     lazy_rescale: carry l * O and divide once behind the key loop, instead of normalising every step.
     causal_skip: loop bounds from the mask; tiles that no mask cuts run without one.
     panel: columns of a packed panel of K and V, 0 for none; None leaves the choice to the target.
+    hoist_packs: pack K and V once for all query tiles and heads that read them, instead of in every key
+        step; it costs the memory of the panels. None leaves the choice to the target.
 
     Raises InvalidArgument.
     """
@@ -29,6 +31,7 @@ class Schedule:
     lazy_rescale: bool = True
     causal_skip: bool = True
     panel: int | None = None
+    hoist_packs: bool | None = None
 
     def __post_init__(self) -> None:
         check_choice("order", self.order, ORDERS)
@@ -39,6 +42,11 @@ class Schedule:
             check_choice(field, getattr(self, field), (True, False))
         if self.panel is not None:
             check_positive("panel", self.panel, least=0)
+        check_choice("hoist_packs", self.hoist_packs, (None, True, False))
+        if self.panel == 0 and self.hoist_packs is None:
+            object.__setattr__(self, "hoist_packs", False)  # there is nothing to hoist
+        if self.hoist_packs and self.panel == 0:
+            raise InvalidArgument("hoist_packs", True, "it needs panels: panel above 0")
 
     @property
     def complete(self) -> bool:
@@ -53,7 +61,8 @@ class Schedule:
         rescale = "lazy" if self.lazy_rescale else "eager"
         skip = "skip" if self.causal_skip else "noskip"
         order = self.order.replace("-", "_")
-        return f"{order}_br{self.br}_bc{self.bc}_{rescale}_{skip}_panel{self.panel}"
+        packs = f"panel{self.panel}" + ("_hoisted" if self.hoist_packs else "")
+        return f"{order}_br{self.br}_bc{self.bc}_{rescale}_{skip}_{packs}"
 
 
 FA1 = Schedule(order="kv-outer", lazy_rescale=False, causal_skip=False)

@@ -12,7 +12,7 @@ from flashgen.schedule import Schedule
 from flashgen.targets.base import KEY_STEPS, QUERY_STEPS, Target
 
 FLOAT = 4  # bytes
-COMMON = ("math.hpp", "tiles.hpp", "pack.hpp", "dot.hpp", "sweep.hpp", "threads.hpp")
+COMMON = ("math.hpp", "tiles.hpp", "pack.hpp", "dot.hpp", "sweep.hpp", "memory.hpp", "threads.hpp")
 
 
 class Cpu(Target):
@@ -46,6 +46,7 @@ class Cpu(Target):
             br=schedule.br or rows,
             bc=schedule.bc or cols,
             panel=self.micro[1] if schedule.panel is None else schedule.panel,
+            hoist_packs=schedule.order == "q-outer" if schedule.hoist_packs is None else schedule.hoist_packs,
         )
 
     def suit(self, problem: Problem, schedule: Schedule, query_len: int, key_len: int) -> Schedule:

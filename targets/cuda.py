@@ -41,7 +41,8 @@ class Cuda(Target):
             if not halve_bc and (schedule.br is not None or br == 1):
                 break
             br, bc = (br, bc // 2) if halve_bc else (br // 2, bc)
-        return replace(schedule, br=br, bc=bc, panel=schedule.panel or 0)
+        hoist = bool(schedule.hoist_packs)
+        return replace(schedule, br=br, bc=bc, panel=schedule.panel or 0, hoist_packs=hoist)
 
     def check(self, problem: Problem, schedule: Schedule) -> None:
         if schedule.panel != 0:

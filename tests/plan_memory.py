@@ -16,9 +16,14 @@ from flashgen.plan.model import KernelPlan, Operand, Statement
 from flashgen.targets.base import TileLayout
 
 WORD = 4  # bytes
-SCRATCH = ("row", "tile", "packed", "span")
+PLACED = ("row", "tile", "packed", "span")
 IN_STEP = ("tile_sweep", "tile_scale_rows", "copy")
 """Operations that read an element, or a value of a row, before they write the same one."""
+
+
+def in_scratch(o: Operand) -> bool:
+    """Whether it lies in scratch memory: panels may lie in an array."""
+    return o.kind in PLACED and o.memory is None
 
 
 class Wrong(AssertionError):
@@ -36,6 +41,7 @@ class Memory:
     layout: TileLayout
     trips: dict[str, int]
     declared: list[set[str]] = field(default_factory=lambda: [set()])
+    packed: set[str] = field(default_factory=set)
     ever: set[str] = field(default_factory=set)
     deferred: dict[str, list[Operand]] = field(default_factory=dict)
 
@@ -72,7 +78,9 @@ class Memory:
         for operand in reads:
             self.check_read(s, operand)
         for out in s.outs:
-            if out.kind in SCRATCH:
+            if out.kind == "packed" and out.memory is not None:
+                self.place_in_array(s, out)
+            if in_scratch(out):
                 self.check_place(s, out, reads)
                 self.words[self.extent(out)] = out.name
                 self.declare(s, out)
@@ -85,8 +93,15 @@ class Memory:
         for o in operands:
             if o.name in self.deferred:
                 yield from self.deferred[o.name]
-            elif o.kind in SCRATCH:
+            elif in_scratch(o):
                 yield o
+
+    def place_in_array(self, s: Statement, out: Operand) -> None:
+        """Panels are packed into an array before they are used where they lie."""
+        assert out.memory is not None
+        if s.op == "tile_place" and out.memory.name not in self.packed:
+            raise Wrong(f"{out.name} lies in {out.memory.name}, where nothing was packed")
+        self.packed.add(out.memory.name)
 
     def check_read(self, s: Statement, o: Operand) -> None:
         if not any(o.name in scope for scope in self.declared):

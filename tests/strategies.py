@@ -46,13 +46,15 @@ def problems(draw: Any, max_head_dim: int = 8) -> Problem:
 @st.composite
 def schedules(draw: Any) -> Schedule:
     """Complete schedules; br is not always a multiple of bc, nor the other way round."""
+    panel = draw(st.sampled_from((0, 1, 3, 4, 16)))
     return Schedule(
         order=draw(st.sampled_from(ORDERS)),
         br=draw(st.sampled_from((1, 3, 4, 6, 8))),
         bc=draw(st.sampled_from((1, 3, 4, 6, 8))),
         lazy_rescale=draw(st.booleans()),
         causal_skip=draw(st.booleans()),
-        panel=draw(st.sampled_from((0, 1, 3, 4, 16))),
+        panel=panel,
+        hoist_packs=panel > 0 and draw(st.booleans()),
     )
 
 

@@ -145,7 +145,7 @@ def strip_names(module: ModuleOp) -> ModuleOp:
 @pytest.mark.parametrize(("order", "lazy", "skip"), COMBINATIONS)
 def test_names_mean_nothing(order, lazy, skip):
     """A module whose values have no names is lowered to the same module."""
-    schedule = Schedule(order, 4, 4, lazy, skip, 16)
+    schedule = Schedule(order, 4, 4, lazy, skip, 16, True)
     module = parse(str(strip_names(build(PROBLEM, 4, 4))))
     run(module, pipeline(schedule))
     assert module.is_structurally_equivalent(stages(PROBLEM, schedule)["final"])
@@ -180,7 +180,7 @@ def test_cleanup_passes_of_xdsl_keep_the_meaning():
 
 
 def test_every_pass_signs_what_it_makes():
-    for name, module in stages(PROBLEM, Schedule("q-outer", 4, 4, panel=16)).items():
+    for name, module in stages(PROBLEM, Schedule("q-outer", 4, 4, panel=16, hoist_packs=True)).items():
         makers = {name for op in module.walk() for name in made_by(op)}
         assert name in makers or name in ("build", "final")
     assert {made_by(op) for op in build(PROBLEM, 4, 4).walk()} == {()}
@@ -201,7 +201,7 @@ def test_copies_keep_their_makers():
 
 
 def test_makers_stand_in_the_order_in_which_they_acted():
-    module = stages(PROBLEM, Schedule("q-outer", 4, 4, panel=16))["final"]
+    module = stages(PROBLEM, Schedule("q-outer", 4, 4, panel=16, hoist_packs=True))["final"]
     order = list(REGISTRY)
     for op in module.walk():
         assert list(made_by(op)) == sorted(made_by(op), key=order.index)

@@ -22,7 +22,9 @@ from tests.modules import COMBINATIONS, final
 BR, BC, D, DV = 4, 6, 3, 5
 PROBLEMS = [Problem(D, DV, causal=causal) for causal in ALIGNMENTS]
 SCHEDULES = [
-    Schedule(order, BR, BC, lazy, skip, panel) for order, lazy, skip in COMBINATIONS for panel in (0, 4)
+    Schedule(order, BR, BC, lazy, skip, panel, hoist)
+    for order, lazy, skip in COMBINATIONS
+    for panel, hoist in ((0, False), (4, False), (4, True))
 ]
 
 every_module = pytest.mark.parametrize(
@@ -63,7 +65,8 @@ def test_only_these_operations(problem: Problem, schedule: Schedule) -> None:
     assert kinds(module, "tile") == TILE | ({"pack"} if schedule.panel else set())
     assert kinds(module, "math") == {"exp2", "log"}
     assert kinds(module, "scf") == {"parallel", "reduce", "for", "yield"}
-    assert kinds(module, "memref") == {"dim"} | ({"alloc"} if schedule.order == "kv-outer" else set())
+    arrays = schedule.order == "kv-outer" or schedule.hoist_packs
+    assert kinds(module, "memref") == {"dim"} | ({"alloc"} if arrays else set())
     assert FLOAT <= kinds(module, "arith") <= FLOAT | INDEX | {"andi"}
 
 
@@ -81,10 +84,12 @@ def test_nothing_is_dead_and_constants_stand_at_the_top(problem: Problem, schedu
 
 @every_module
 def test_the_parallel_loop_is_as_wide_as_the_order_allows(problem: Problem, schedule: Schedule) -> None:
-    """Batch, key head, query head of the group; and query tile where the state stays on chip."""
-    (parallel,) = all_of(final(problem, schedule), scf.ParallelOp)
-    names = [arg.name_hint for arg in parallel.body.block.args]
-    assert names == ["b", "g", "r", "i"][: 4 if schedule.order == "q-outer" else 3]
+    """Batch, key head, query head of the group; and query tile where the state stays on chip. What is packed
+    for a key head is packed in front of the loops over the others."""
+    loops = all_of(final(problem, schedule), scf.ParallelOp)
+    names = [[arg.name_hint for arg in parallel.body.block.args] for parallel in loops]
+    queries = ["r", "i"] if schedule.order == "q-outer" else ["r"]
+    assert names == ([["b", "g"], ["t"], queries] if schedule.hoist_packs else [["b", "g", *queries]])
 
 
 @every_module
@@ -94,11 +99,12 @@ def test_state_is_in_memory_or_carried(problem: Problem, schedule: Schedule) -> 
         loads, stores = all_of(loop, LoadOp), all_of(loop, StoreOp)
         if schedule.order == "q-outer":
             assert len(loop.iter_args) == 3
-            assert [op.memref.name_hint for op in loads] == ["k", "v"]
+            arrays = ["k_panels", "v_panels"] if schedule.hoist_packs else ["k", "v"]
+            assert [op.memref.name_hint for op in loads] == arrays
             assert not stores
         else:
             assert not loop.iter_args
-            state = [op for op in loads if isinstance(op.memref.owner, memref.AllocOp)]
+            state = [op for op in loads if op.memref.name_hint in ("acc", "l", "m")]
             assert [op.memref.name_hint for op in loads] == ["q", *(op.memref.name_hint for op in state)]
             assert {op.memref for op in state} == {op.memref for op in stores}
             assert len(stores) == 3
@@ -153,7 +159,7 @@ def test_a_logarithm_only_for_lse(problem: Problem, schedule: Schedule) -> None:
 @every_module
 def test_workspaces_belong_to_one_iteration(problem: Problem, schedule: Schedule) -> None:
     module = final(problem, schedule)
-    (parallel,) = all_of(module, scf.ParallelOp)
+    parallel, *_ = all_of(module, scf.ParallelOp)
     assert all(inside(op.memref, parallel) for op in all_of(module, memref.AllocOp))
 
 

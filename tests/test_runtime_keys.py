@@ -22,6 +22,7 @@ VARIANTS = [
     (Problem(8), replace(FA2, bc=64), Avx2()),
     (Problem(8), replace(FA2, lazy_rescale=False), Avx2()),
     (Problem(8), replace(FA2, causal_skip=False), Avx2()),
+    (Problem(8), replace(FA2, hoist_packs=False), Avx2()),
     (Problem(8), FA2, Avx512()),
 ]
 

@@ -20,28 +20,46 @@ from tests.compiled import HEADERS, Build, all_combinations, call, library
 from tests.strategies import Inputs, make_inputs
 
 PROBLEM, BR, BC = Problem(24, 40, causal="bottom-right"), 20, 40
-ORDERS = {"q-outer": Schedule("q-outer", BR, BC), "kv-outer": Schedule("kv-outer", BR, BC)}
+ORDERS = {
+    "q-outer": Schedule("q-outer", BR, BC, hoist_packs=False),
+    "kv-outer": Schedule("kv-outer", BR, BC, hoist_packs=False),
+    "hoisted": Schedule("q-outer", BR, BC, hoist_packs=True),
+}
+ARRAYS = {"q-outer": 0, "kv-outer": 3, "hoisted": 2}
+"""How many a thread asks for in a call."""
 MOST = 9
 """Threads that the kernel of these tests can start, its caller's included."""
 
 each_order = pytest.mark.parametrize("order", ORDERS)
+each_flat = pytest.mark.parametrize("order", ["q-outer", "kv-outer"])
 
 WATCHED = (
     HEADERS
     + """
-int created, create_limit = 1 << 30, allocated, alloc_limit = 1 << 30;
+int alive, most_alive, created, create_limit = 1 << 30, allocated, alloc_limit = 1 << 30;
 extern "C" void watch(int creates, int allocs) {
-  created = allocated = 0, create_limit = creates, alloc_limit = allocs;
+  most_alive = created = allocated = 0, create_limit = creates, alloc_limit = allocs;
 }
 extern "C" int threads_created() { return created; }
+extern "C" int threads_together() { return most_alive; }
 static int watched_create(pthread_t *t, const pthread_attr_t *a, void *(*f)(void *), void *x) {
-  return created == create_limit ? 11 : (++created, pthread_create(t, a, f, x));
+  if (__atomic_add_fetch(&created, 1, __ATOMIC_RELAXED) > create_limit)
+    return __atomic_sub_fetch(&created, 1, __ATOMIC_RELAXED), 11;
+  const int now = __atomic_add_fetch(&alive, 1, __ATOMIC_RELAXED);
+  for (int most = most_alive; most < now;) __atomic_compare_exchange_n(&most_alive, &most, now, 0, 0, 0);
+  return pthread_create(t, a, f, x);
+}
+static int watched_join(pthread_t t, void **result) {
+  const int status = pthread_join(t, result);
+  __atomic_sub_fetch(&alive, 1, __ATOMIC_RELAXED);
+  return status;
 }
 static void *watched_alloc(size_t alignment, size_t bytes) {
   const int before = __atomic_fetch_add(&allocated, 1, __ATOMIC_RELAXED);
   return before < alloc_limit ? aligned_alloc(alignment, bytes) : 0;
 }
 #define pthread_create watched_create
+#define pthread_join watched_join
 #define aligned_alloc watched_alloc
 namespace kernel {
 %s
@@ -69,7 +87,7 @@ def inputs(batch: int = 2, nq: int = 47) -> Inputs:
     return make_inputs(PROBLEM, "plain", (batch, 4, 2, nq, 95), 0.25, seed=3)
 
 
-@each_order
+@each_flat
 def test_no_more_threads_than_asked_for_or_than_there_is_work(order: str) -> None:
     """The caller's own works too. q-outer can share the tiles of one head, kv-outer only whole heads."""
     lib, kernel = watched(order)
@@ -79,6 +97,17 @@ def test_no_more_threads_than_asked_for_or_than_there_is_work(order: str) -> Non
         call(kernel, inputs(batch), threads)
         work = batch * 4 * tiles
         assert lib.threads_created() == max(min(threads, work, MOST), 1) - 1
+
+
+def test_threads_that_share_a_head_are_no_more_than_asked_for() -> None:
+    """Two heads of keys a batch; what does not come out even is shared, to pack and then to compute."""
+    lib, kernel = watched("hoisted")
+    for batch, threads in ((0, 4), (1, 1), (1, 2), (1, 3), (2, 3), (2, 8), (1, 64), (4, 1000)):
+        lib.watch(1 << 30, 1 << 30)
+        call(kernel, inputs(batch), threads)
+        others = min(max(threads, 1), MOST) - 1
+        assert lib.threads_together() <= others
+        assert lib.threads_created() >= min(others, batch)
 
 
 @each_order
@@ -94,13 +123,14 @@ def test_threads_that_do_not_start_are_done_without(order: str) -> None:
         assert lib.threads_created() == started
 
 
-def test_a_kernel_without_memory_says_so() -> None:
-    """kv-outer asks for arrays in every call: any of them may be refused. It works again afterwards."""
-    lib, kernel = watched("kv-outer")
+@pytest.mark.parametrize("order", ["kv-outer", "hoisted"])
+def test_a_kernel_without_memory_says_so(order: str) -> None:
+    """It asks for arrays in every call: any of them may be refused. It works again afterwards."""
+    lib, kernel = watched(order)
     x = inputs()
     lib.watch(1 << 30, 1 << 30)
     want = call(kernel, x)
-    for granted in (0, 1, 2, 5, 23):
+    for granted in range(ARRAYS[order]):
         for threads in (1, 3):
             lib.watch(1 << 30, granted)
             with pytest.raises(KernelFailure, match="could not get its scratch memory"):

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from flashgen.cli.options import Causal, CausalSkip, LazyRescale, Order, make_schedule
+from flashgen.cli.options import Causal, CausalSkip, LazyRescale, Order
 from flashgen.cli.output import check_output, write_text
 from flashgen.problem import Problem
 
@@ -53,13 +53,11 @@ def draw(causal: str | None, order: str, lazy_rescale: bool, causal_skip: bool) 
 
 def outlines(causal: str | None, order: str, lazy_rescale: bool, causal_skip: bool) -> list:
     """(pass, outline) of the module as stated and after each pass that changes its outline."""
-    from dataclasses import replace
-
     from flashgen.outline import stages
     from flashgen.passes.pipeline import lower
+    from flashgen.schedule import Schedule
 
-    tiles = make_schedule(order, 4, 4, lazy_rescale, causal_skip)
-    problem, schedule = Problem(8, causal=causal), replace(tiles, panel=0)
+    problem, schedule = Problem(8, causal=causal), Schedule(order, 4, 4, lazy_rescale, causal_skip, panel=0)
     every = stages(lambda after: lower(problem, schedule, after))
     befores = [[], *(lines for _, lines in every)]
     return [stage for stage, before in zip(every, befores, strict=False) if stage[1] != before]

@@ -46,6 +46,14 @@ CausalSkip = Annotated[
         "--causal-skip/--no-causal-skip", help="Skip tiles that no row sees; mask only those that are cut."
     ),
 ]
+HoistPacks = Annotated[
+    bool | None,
+    typer.Option(
+        "--hoist-packs/--no-hoist-packs",
+        help="Pack K and V once for all that read them, instead of at every step.",
+        show_default="the target decides",
+    ),
+]
 
 
 class BareCausal(TyperCommand):
@@ -65,6 +73,11 @@ def spell_out(args: list[str]) -> list[str]:
 
 
 def make_schedule(
-    order: str, br: int | None, bc: int | None, lazy_rescale: bool, causal_skip: bool
+    order: str,
+    br: int | None,
+    bc: int | None,
+    lazy_rescale: bool,
+    causal_skip: bool,
+    hoist_packs: bool | None,
 ) -> Schedule:
-    return Schedule(order, br, bc, lazy_rescale, causal_skip)
+    return Schedule(order, br, bc, lazy_rescale, causal_skip, hoist_packs=hoist_packs)

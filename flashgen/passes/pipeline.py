@@ -11,14 +11,15 @@
 | fold-scale     | scalar factors on a product           | the factors on Q, where it is loaded         |
 | nan-in-sum     | a sum of exponentials by a maximum    | a maximum that may drop NaN                  |
 | pack           | products with what is loaded          | panels of K and V                            |
+| hoist-packs    | panels that outer loops read again    | panels in memory, packed once                |
 | causal-skip    | a mask, named operations              | up to three loops, masked where it cuts      |
 | mask-to-spans  | masks that select -inf                | each row's visible keys as a span            |
 | fuse-sweeps    | named elementwise operations          | one sweep a row: the last to match names     |
 | accumulate     | products that are added to something  | products onto their accumulator              |
 | parallel-loops | loops that carry no dependence        | scf.parallel                                 |
 
-sink-loads, interchange, fuse-loops and keep-state are the q-outer order; lazy-rescale, pack and causal-skip
-are asked for by their own fields; the others always run.
+sink-loads, interchange, fuse-loops and keep-state are the q-outer order; lazy-rescale, pack, hoist-packs and
+causal-skip are asked for by their own fields; the others always run.
 """
 
 from __future__ import annotations
@@ -45,6 +46,7 @@ from flashgen.passes.causal_skip import CausalSkipPass
 from flashgen.passes.fold_scale import FoldScalePass
 from flashgen.passes.fuse_loops import FuseLoopsPass
 from flashgen.passes.fuse_sweeps import FuseSweepsPass
+from flashgen.passes.hoist_packs import HoistPacksPass
 from flashgen.passes.interchange import InterchangePass
 from flashgen.passes.keep_state import KeepStatePass
 from flashgen.passes.lazy_rescale import LazyRescalePass
@@ -82,6 +84,7 @@ OWN = (
     FoldScalePass,
     NanInSumPass,
     PackPass,
+    HoistPacksPass,
     CausalSkipPass,
     MaskToSpansPass,
     FuseSweepsPass,
@@ -109,6 +112,7 @@ def lowering(schedule: Schedule) -> list[ModulePass]:
         FoldScalePass(),
         NanInSumPass(),
         *([PackPass(schedule.panel)] if schedule.panel else []),
+        *([HoistPacksPass()] if schedule.hoist_packs else []),
         *([CausalSkipPass()] if schedule.causal_skip else []),
         MaskToSpansPass(),
         FuseSweepsPass(),

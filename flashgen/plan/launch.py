@@ -88,6 +88,8 @@ def launch_plan(kernel: KernelPlan, threads: int) -> LaunchPlan:
     """
     sizes = sizes_in(kernel)
     (parallel,) = (s for s in kernel.body if s.op == "scf_parallel")
+    if parallel.attrs["shared"]:
+        raise CannotEmit("a grid has no parallel loops inside parallel loops")
     trips = zip(parallel.attrs["extents"], parallel.attrs["steps"], strict=True)
     allocs = [s.attrs["extents"] for s in parallel.body if s.op == "memref_alloc"]
     return LaunchPlan(

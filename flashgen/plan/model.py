@@ -37,12 +37,13 @@ class Operand:
     kind: "scalar" a local number; "constant" a literal, its Python value in ``value``; "row" one value
         a row of a tile; "tile" rows x columns; "packed" panel x contraction x width; "span" an interval
         of columns a row; "memory" an argument or a workspace; "view" a tile that is used where it lies
-        in ``memory`` at ``indices``.
+        in ``memory`` at ``indices``, as panels may be too.
     name: unique in the kernel, after the IR's value.
     shape: extents without padding; of memory only its rank is meant.
     element: "f32", "f16", "index" or "i1" (of a constant also "f64").
     offset: bytes from the start of the scratch memory (row, tile, packed, span).
     stride: elements from one row of a tile to the next.
+    crew: whose scratch memory that is: what the parallel loop around it calls those who work on an iteration.
     """
 
     kind: Kind
@@ -54,14 +55,15 @@ class Operand:
     value: float | int | None = None
     memory: Operand | None = None
     indices: tuple[Operand, ...] = ()
+    crew: str = ""
 
 
 @dataclass
 class Statement:
     """One operation, in order.
 
-    op: the IR operation's name with _ for the dot ("tile_dot"), or what the plan adds: "copy", and
-        "tile_fill" for a store of one value.
+    op: the IR operation's name with _ for the dot ("tile_dot"), or what the plan adds: "copy", "tile_fill"
+        for a store of one value, and "tile_place" for a load of panels, which are used where they lie.
     form: "operation" has a macro of its own; "elementwise" is an expression for every element of outs[0];
         "scalar" an expression that defines outs[0].
     outs, ins: results and operands.

@@ -27,6 +27,9 @@ from flashgen.plan.liveness import Liveness, deferred, elementwise
 from flashgen.plan.model import Buffer, Operand
 from flashgen.plan.storage import Names, Storage, element_name, kind_of
 
+CREW = "crew"
+"""Those who work on the whole kernel, by the name that the templates give them."""
+
 
 class Placement:
     """The operands of a function's values, and the buffers that hold them."""
@@ -37,6 +40,8 @@ class Placement:
         self._storage = Storage(layout)
         self._operands: dict[SSAValue, Operand] = {}
         self._buffer: dict[SSAValue, int] = {}
+        self.crew = CREW
+        """Who has the scratch memory in which values are placed at present."""
 
     def __getitem__(self, v: SSAValue) -> Operand:
         return self._operands[v]
@@ -55,6 +60,10 @@ class Placement:
     def name(self, v: SSAValue, default: str) -> str:
         """A name of its own for v, after the IR's."""
         return self._names.unique(v.name_hint or default)
+
+    def word(self, wanted: str) -> str:
+        """A name of its own for what is no value."""
+        return self._names.unique(wanted)
 
     def local(self, v: SSAValue) -> Operand:
         """A number with a name, or an array."""
@@ -97,7 +106,9 @@ class Placement:
         self._buffer[v] = buffer
         held, stride = self._storage.buffers[buffer], self._storage.stride(v)
         name = self.name(v, "t")
-        self._operands[v] = Operand(kind_of(v), name, shape_of(v), held.element, held.offset, stride)
+        self._operands[v] = Operand(
+            kind_of(v), name, shape_of(v), held.element, held.offset, stride, crew=self.crew
+        )
         return self._operands[v]
 
     def _continue(self, v: SSAValue, old: SSAValue, until: int) -> Operand:

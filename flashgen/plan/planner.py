@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -21,7 +21,7 @@ from flashgen.plan.layout import TileLayout
 from flashgen.plan.liveness import deferred, elementwise, viewed
 from flashgen.plan.model import KernelPlan, Operand, Statement
 from flashgen.plan.placement import Placement
-from flashgen.plan.storage import element_name
+from flashgen.plan.storage import element_name, kind_of
 
 
 def plan(module: ModuleOp, layout: TileLayout, reserved: Collection[str]) -> KernelPlan:
@@ -96,12 +96,26 @@ class Planner:
         return Statement(name, form, [self._at.result(op, result)], ins, attributes(op))
 
     def _parallel(self, op: scf.ParallelOp) -> list[Statement]:
-        """attrs: extents and steps of the loops, outermost first; all start at 0."""
+        """attrs: extents and steps of the loops, outermost first; all start at 0. Names: `crew` of those
+        who work on an iteration, `among` of those whom iterations are dealt to, `at` of its position.
+        `shared`: an iteration has parallel loops of its own, which several threads can work on.
+        """
         if any(self._at[lb].value != 0 for lb in op.lowerBound):
             raise CannotEmit("a parallel loop that does not start at 0")
         indices = [self._at.local(arg) for arg in op.body.block.args]
-        attrs = {"extents": self._at.all(op.upperBound), "steps": self._at.all(op.step)}
-        return [Statement("scf_parallel", outs=indices, attrs=attrs, body=self._block(op.body.block))]
+        among, crew = self._at.crew, self._at.word("crew")
+        self._at.crew = crew
+        body = self._block(op.body.block)
+        self._at.crew = among
+        attrs = {
+            "extents": self._at.all(op.upperBound),
+            "steps": self._at.all(op.step),
+            "among": among,
+            "crew": crew,
+            "at": self._at.word("at"),
+            "shared": any(isinstance(inner, scf.ParallelOp) for inner in op.body.block.ops),
+        }
+        return [Statement("scf_parallel", outs=indices, attrs=attrs, body=body)]
 
     def _loop(self, op: scf.ForOp) -> list[Statement]:
         """ins: start, stop and step. attrs: carried, pairs of a value and what becomes it, in one place.
@@ -143,7 +157,8 @@ class Planner:
         extents = [
             next(sizes) if n < 0 else Operand("constant", str(n), value=n, element="index") for n in shape
         ]
-        return [Statement("memref_alloc", outs=[self._at.local(op.memref)], attrs={"extents": extents})]
+        array = replace(self._at.local(op.memref), crew=self._at.crew)
+        return [Statement("memref_alloc", outs=[array], attrs={"extents": extents})]
 
     def _load(self, op: LoadOp) -> list[Statement]:
         source, *indices = self._at.all(op.operands)
@@ -154,11 +169,34 @@ class Planner:
                 "view", name, shape_of(op.result), element, memory=source, indices=tuple(indices)
             )
             return []
+        if kind_of(op.result) == "packed":
+            self._at[op.result] = self._in_memory(op.result, source, indices)
+            return [Statement("tile_place", outs=[self._at[op.result]])]
         return [Statement("tile_load", outs=[self._at.result(op, op.result)], ins=[source, *indices])]
+
+    def _in_memory(self, v: SSAValue, memory: Operand, indices: Sequence[Operand]) -> Operand:
+        """A packed tile that lies in an array, which holds nothing else there."""
+        name, element = self._at.name(v, "t"), element_name(element_of(v))
+        return Operand("packed", name, shape_of(v), element, memory=memory, indices=tuple(indices))
+
+    def _pack(self, op: PackOp) -> list[Statement]:
+        """attrs: transpose. What is stored right behind it is packed where it goes."""
+        store = op.next_op
+        if isinstance(store, StoreOp) and store.value is op.result:
+            target, *indices = self._at.all(store.operands[1:])
+            self._at[op.result] = self._in_memory(op.result, target, indices)
+        else:
+            self._at.result(op, op.result)
+        ins, attrs = self._at.all(op.operands), {"transpose": op.transpose is not None}
+        return [Statement("tile_pack", outs=[self._at[op.result]], ins=ins, attrs=attrs)]
 
     def _store(self, op: StoreOp) -> list[Statement]:
         """attrs: the tile's shape (of a fill, the only thing that states it)."""
         value, target, *indices = self._at.all(op.operands)
+        if value.kind == "packed":
+            if value.memory is not target:
+                raise CannotEmit("panels are stored where they are packed, right behind it")
+            return []
         name = "tile_fill" if value.kind in ("constant", "scalar") else "tile_store"
         return [Statement(name, ins=[value, target, *indices], attrs={"shape": shape_of(op.value)})]
 
@@ -224,6 +262,7 @@ HANDLERS: dict[type[Operation], Callable[[Planner, Any], list[Statement]]] = {
     scf.YieldOp: Planner._carry,
     memref.AllocOp: Planner._workspace,
     LoadOp: Planner._load,
+    PackOp: Planner._pack,
     StoreOp: Planner._store,
     RowSpanOp: Planner._span,
     SweepOp: Planner._sweep,
@@ -239,6 +278,4 @@ def attributes(op: Operation) -> dict[str, object]:
             return {"predicate": op.predicate.value.data}
         case ReplaceOp():
             return {"from_": op.from_.value.data, "to": op.to.value.data}
-        case PackOp():
-            return {"transpose": op.transpose is not None}
     return {}

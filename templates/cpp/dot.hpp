@@ -1,4 +1,4 @@
-// Matrix products: a tile times panels, in register blocks of micro_rows x W.
+// Matrix products: a tile times panels, in register blocks of micro_rows x W; the last may have fewer rows.
 
 // Of a group of rows: [lo, hi) holds every column that some row sees, [full_lo, full_hi) only columns that
 // all of them see.
@@ -7,7 +7,7 @@ struct Hull {
 };
 template <isize R> INLINE Hull hull(Spans<R> s, isize r) {
   Hull h = {s.lo(r), s.lo(r), s.hi(r), s.hi(r)};
-  for (isize n = r + 1; n < r + micro_rows; ++n) {
+  for (isize n = r + 1; n < smaller(r + micro_rows, R); ++n) {
     h.full_lo = larger(h.full_lo, s.lo(n));
     h.full_hi = smaller(h.full_hi, s.hi(n));
     if (s.lo(n) == s.hi(n)) continue;
@@ -22,26 +22,26 @@ template <isize R> INLINE void hulls(Spans<R> s, Hull *groups) {
   for (isize r = 0; r < R; r += micro_rows) groups[r / micro_rows] = hull(s, r);
 }
 
-// The accumulators of a register block of micro_rows x NV vectors.
-template <int NV> struct Block {
-  vec c[micro_rows][NV];
+// The accumulators of a register block of M rows x NV vectors.
+template <int M, int NV> struct Block {
+  vec c[M][NV];
   INLINE void clear() {
-    for (int i = 0; i < micro_rows; ++i)
+    for (int i = 0; i < M; ++i)
       for (int v = 0; v < NV; ++v) c[i][v] = all(0.0f);
   }
   INLINE void load_from(const float *p, isize stride) {
-    for (int i = 0; i < micro_rows; ++i)
+    for (int i = 0; i < M; ++i)
       for (int v = 0; v < NV; ++v) c[i][v] = load(p + i * stride + v * lanes);
   }
   INLINE void store_to(float *p, isize stride) const {
-    for (int i = 0; i < micro_rows; ++i)
+    for (int i = 0; i < M; ++i)
       for (int v = 0; v < NV; ++v) store(p + i * stride + v * lanes, c[i][v]);
   }
   // One step of the contraction: a column of the left side times a row of the panel.
   INLINE void step(const float *a, isize a_stride, const float *b) {
     vec row[NV];
     for (int v = 0; v < NV; ++v) row[v] = load(b + v * lanes);
-    for (int i = 0; i < micro_rows; ++i) {
+    for (int i = 0; i < M; ++i) {
       const vec x = all(a[i * a_stride]);
       for (int v = 0; v < NV; ++v) c[i][v] = fma(x, row[v], c[i][v]);
     }
@@ -49,7 +49,7 @@ template <int NV> struct Block {
   // The same, for the rows that see column k.
   template <isize R>
   INLINE void step_seen(const float *a, isize a_stride, const float *b, Spans<R> s, isize r, isize k) {
-    for (int i = 0; i < micro_rows; ++i)
+    for (int i = 0; i < M; ++i)
       if (s.lo(r + i) <= k && k < s.hi(r + i))
         for (int v = 0; v < NV; ++v) c[i][v] = fma(all(a[i * a_stride]), load(b + v * lanes), c[i][v]);
   }
@@ -78,37 +78,47 @@ template <isize R> struct Over {  // steps of the contraction in the span
 };
 
 // The steps lo <= k < hi that every row takes.
-template <int NV>
-INLINE void steps(Block<NV> &block, const float *a, isize a_stride, const float *b, isize lo, isize hi) {
+template <int M, int NV>
+INLINE void steps(Block<M, NV> &block, const float *a, isize a_stride, const float *b, isize lo, isize hi) {
 #pragma GCC unroll 4
   for (isize k = lo; k < hi; ++k) block.step(a + k, a_stride, b + k * NV * lanes);
 }
 // The steps lo <= k < hi that some rows take.
-template <int NV, isize R>
-INLINE void ragged_steps(Block<NV> &block, const float *a, isize a_stride, const float *b, isize lo, isize hi,
+template <int M, int NV, isize R>
+INLINE void ragged_steps(Block<M, NV> &block, const float *a, isize a_stride, const float *b, isize lo, isize hi,
                          const Over<R> &part, isize r) {
   for (isize k = lo; k < hi; ++k) block.step_seen(a + k, a_stride, b + k * NV * lanes, part.span, r, k);
 }
-template <int NV, class Part>
-INLINE void ragged_steps(Block<NV> &, const float *, isize, const float *, isize, isize, const Part &, isize) {}
+template <int M, int NV, class Part>
+INLINE void ragged_steps(Block<M, NV> &, const float *, isize, const float *, isize, isize, const Part &, isize) {}
+
+// Rows r to r + M of one panel's part of the product.
+template <bool accumulate, int M, isize K, int NV, class Part>
+INLINE void block_product(float *out, isize out_stride, const float *a, isize a_stride, const float *panel,
+                          const Part &part, isize r) {
+  const Hull h = part.template contraction<K>(r);
+  Block<M, NV> block;
+  if (accumulate)
+    block.load_from(out, out_stride);
+  else
+    block.clear();
+  ragged_steps(block, a, a_stride, panel, h.lo, h.full_lo, part, r);
+  steps(block, a, a_stride, panel, h.full_lo, h.full_hi);
+  ragged_steps(block, a, a_stride, panel, h.full_hi, h.hi, part, r);
+  block.store_to(out, out_stride);
+}
 
 // out = a b, or out + a b: panels outermost, so that one panel stays in the first-level cache.
 template <bool accumulate, isize R, isize C, isize SO, isize K, isize SA, isize P, isize W, class Part>
 INLINE void product(Tile<R, C, SO> out, Tile<R, K, SA> a, Panels<P, K, W> b, const Part &part) {
   static_assert(P * W <= SO && W % lanes == 0, "the panels fit in a padded row");
-  for (isize n = 0; n < P; ++n)
-    for (isize r = 0; r < R; r += micro_rows) {
-      if (!part.wants(r, n * W, W)) continue;
-      const Hull h = part.template contraction<K>(r);
-      const float *const left = a.at(r, 0), *const panel = b.p + n * K * W;
-      Block<W / lanes> block;
-      if (accumulate)
-        block.load_from(out.at(r, n * W), SO);
-      else
-        block.clear();
-      ragged_steps(block, left, SA, panel, h.lo, h.full_lo, part, r);
-      steps(block, left, SA, panel, h.full_lo, h.full_hi);
-      ragged_steps(block, left, SA, panel, h.full_hi, h.hi, part, r);
-      block.store_to(out.at(r, n * W), SO);
-    }
+  constexpr isize rest = R % micro_rows;
+  for (isize n = 0; n < P; ++n) {
+    const float *const panel = b.p + n * K * W;
+    for (isize r = 0; r < R - rest; r += micro_rows)
+      if (part.wants(r, n * W, W))
+        block_product<accumulate, micro_rows, K, W / lanes>(out.at(r, n * W), SO, a.at(r, 0), SA, panel, part, r);
+    if (rest && part.wants(R - rest, n * W, W))
+      block_product<accumulate, rest ? rest : 1, K, W / lanes>(out.at(R - rest, n * W), SO, a.at(R - rest, 0), SA, panel, part, R - rest);
+  }
 }

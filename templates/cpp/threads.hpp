@@ -1,15 +1,12 @@
-// Independent iterations over threads; scratch memory for each.
+// Independent iterations over threads.
 
-// Scratch memory of one call, kept for the next: a slot a thread, taken by whoever comes first.
-void *kept_scratch[max_threads];
-
-INLINE void *take_scratch(int slot, size_t bytes) {
-  void *const kept = __atomic_exchange_n(&kept_scratch[slot], (void *)0, __ATOMIC_ACQ_REL);
-  return kept ? kept : aligned_alloc(64, round_up(bytes, 64));
-}
-INLINE void keep_scratch(int slot, void *scratch) {
-  free(__atomic_exchange_n(&kept_scratch[slot], scratch, __ATOMIC_ACQ_REL));
-}
+// Who works on something: so many threads, of which the calling one has this memory.
+struct Crew {
+  int threads;
+  size_t bytes;  // of each thread's scratch memory
+  char *scratch;
+  Pool *pool;
+};
 
 // N nested loops from 0 to stop[n] in steps of step[n], flattened.
 template <int N> struct Nest {
@@ -25,40 +22,62 @@ template <int N> struct Nest {
   }
 };
 
+// Iterations from `next` to `end`; the crew of each has `each` threads, those before `larger_to` one more.
 template <int N, class Body> struct Work {
   const Nest<N> &nest;
   const Body &body;
   size_t bytes;
-  isize count, next;
-  int slots, failed;
+  isize next;
+  const isize end, larger_to;
+  const int each;
+  int failed;
 };
 
 // Iterations one by one until none is left, whoever takes them.
-template <int N, class Body> void *take_part(void *shared) {
-  Work<N, Body> &work = *(Work<N, Body> *)shared;
-  const int slot = __atomic_fetch_add(&work.slots, 1, __ATOMIC_RELAXED);
-  void *const scratch = take_scratch(slot, work.bytes);
-  if (!scratch) __atomic_store_n(&work.failed, 1, __ATOMIC_RELAXED);
-  while (scratch) {
+template <int N, class Body> INLINE void take_part(Work<N, Body> &work, char *scratch, Pool *pool) {
+  for (;;) {
     const isize iteration = __atomic_fetch_add(&work.next, 1, __ATOMIC_RELAXED);
-    if (iteration >= work.count) break;
+    if (iteration >= work.end) return;
     isize at[N];
     work.nest.locate(iteration, at);
-    if (!work.body(at, (char *)scratch)) __atomic_store_n(&work.failed, 1, __ATOMIC_RELAXED);
+    const Crew crew = {work.each + (iteration < work.larger_to), work.bytes, scratch, pool};
+    if (work.body(at, crew)) __atomic_store_n(&work.failed, 1, __ATOMIC_RELAXED);
   }
-  if (scratch) keep_scratch(slot, scratch);
+}
+template <int N, class Body> void *join_in(void *shared) {
+  Work<N, Body> &work = *(Work<N, Body> *)shared;
+  const Scratch scratch(work.bytes);
+  Pool pool;
+  if (scratch.p) take_part(work, scratch.p, &pool);
   return 0;
 }
 
-// body(at, scratch) for every iteration of the nest; it returns whether it had the memory it needs. Returns
-// 0, or 1 where some iteration did not. Threads that cannot be started are done without.
-template <int N, class Body> int parallel(const Nest<N> &nest, int threads, size_t bytes, const Body &body) {
-  Work<N, Body> work = {nest, body, bytes, nest.count(), 0, 0, 0};
+// The calling thread and others, `threads` in all, take part. Those that cannot be started, or have no
+// memory, are done without.
+template <int N, class Body> int share(Work<N, Body> &work, isize threads, const Crew &crew) {
   pthread_t started[max_threads];
-  const isize wanted = smaller(smaller(threads, max_threads), work.count);
+  const isize wanted = smaller(smaller(threads, max_threads), work.end - work.next);
   int others = 0;
-  while (others + 1 < wanted && !pthread_create(&started[others], 0, take_part<N, Body>, &work)) ++others;
-  if (work.count) take_part<N, Body>(&work);
+  while (others + 1 < wanted && !pthread_create(&started[others], 0, join_in<N, Body>, &work)) ++others;
+  take_part(work, crew.scratch, crew.pool);
   for (int t = 0; t < others; ++t) pthread_join(started[t], 0);
   return work.failed;
+}
+
+// body(at, crew) for every iteration of the nest, each on one thread; it returns 0, or 1 where it had not
+// the memory that it needs. Returns 1 if some iteration did.
+template <int N, class Body> int parallel(const Nest<N> &nest, const Crew &crew, const Body &body) {
+  Work<N, Body> work = {nest, body, crew.bytes, 0, nest.count(), 0, 1, 0};
+  return share(work, crew.threads, crew);
+}
+
+// The same, for iterations that threads can share: when fewer are left than there are threads, each gets its
+// part of them.
+template <int N, class Body> int parallel_crews(const Nest<N> &nest, const Crew &crew, const Body &body) {
+  const isize count = nest.count(), left = count % crew.threads, even = count - left;
+  Work<N, Body> single = {nest, body, crew.bytes, 0, even, 0, 1, 0};
+  if (share(single, crew.threads, crew) || !left) return single.failed;
+  const isize larger_to = even + crew.threads % left;
+  Work<N, Body> shared = {nest, body, crew.bytes, even, count, larger_to, (int)(crew.threads / left), 0};
+  return share(shared, left, crew);
 }

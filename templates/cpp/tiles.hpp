@@ -55,18 +55,6 @@ template <int N> INLINE Array<N> array(const flashgen_tensor *t) {
   return a;
 }
 
-// An array in memory of the kernel's own; p is null where there is none to be had.
-template <int N> struct Workspace : Array<N> {
-  explicit Workspace(const isize (&extents)[N]) {
-    isize count = 1;
-    for (int n = N; n-- > 0; count *= extents[n]) this->size[n] = extents[n], this->stride[n] = count;
-    this->p = (float *)aligned_alloc(64, round_up(larger(count, 1) * sizeof(float), 64));
-  }
-  Workspace(const Workspace &) = delete;
-  Workspace &operator=(const Workspace &) = delete;
-  ~Workspace() { free(this->p); }
-};
-
 // A tile that is used where it lies: `rows` of it are inside the array.
 struct View {
   const float *p;
