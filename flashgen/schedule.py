@@ -7,6 +7,8 @@ from dataclasses import dataclass, fields
 from flashgen.errors import InvalidArgument, check_choice, check_positive
 
 ORDERS = ("kv-outer", "q-outer")
+MAX_THRESHOLD = 64
+"""A row's sum is at most Nk 2^threshold: up to here float32 holds it, times values up to 2^63 / Nk."""
 
 
 @dataclass(frozen=True)
@@ -19,6 +21,8 @@ class Schedule:
     lazy_rescale: carry l * O and divide once behind the key loop, instead of normalising every step.
     causal_skip: loop bounds from the mask; tiles that no mask cuts run without one.
     panel: columns of a packed panel of K and V, 0 for none; None leaves the choice to the target.
+    rescale_threshold: rescale a row only when its maximum has risen by more than this, in units of log2, from
+        0 (follow every maximum) to 64; FlashAttention-4's is 8. Needs lazy_rescale.
 
     Raises InvalidArgument.
     """
@@ -29,6 +33,7 @@ class Schedule:
     lazy_rescale: bool = True
     causal_skip: bool = True
     panel: int | None = None
+    rescale_threshold: float = 0.0
 
     def __post_init__(self) -> None:
         check_choice("order", self.order, ORDERS)
@@ -37,6 +42,7 @@ class Schedule:
                 check_positive(field, getattr(self, field))
         for field in ("lazy_rescale", "causal_skip"):
             check_choice(field, getattr(self, field), (True, False))
+        check_threshold("rescale_threshold", self.rescale_threshold)
         if self.panel is not None:
             check_positive("panel", self.panel, least=0)
 
@@ -51,9 +57,22 @@ class Schedule:
         if not self.complete:
             raise InvalidArgument("schedule", self, "Target.complete fills its open fields first")
         rescale = "lazy" if self.lazy_rescale else "eager"
+        if self.rescale_threshold:
+            rescale += f"_by{number(self.rescale_threshold)}"
         skip = "skip" if self.causal_skip else "noskip"
         order = self.order.replace("-", "_")
         return f"{order}_br{self.br}_bc{self.bc}_{rescale}_{skip}_panel{self.panel}"
+
+
+def check_threshold(argument: str, value: object) -> None:
+    """Raise InvalidArgument unless ``value`` is a number that scores may lie above their reference by."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= MAX_THRESHOLD:
+        raise InvalidArgument(argument, repr(value), f"a number from 0 to {MAX_THRESHOLD} is allowed")
+
+
+def number(x: float) -> str:
+    """x, all of its digits, as a part of an identifier: 8, 0p5, 1em05."""
+    return repr(float(x)).removesuffix(".0").replace(".", "p").replace("-", "m")
 
 
 FA1 = Schedule(order="kv-outer", lazy_rescale=False, causal_skip=False)

@@ -34,7 +34,7 @@ class Report(ctypes.Structure):
     at: float
     wrong: int
     first: float
-    _fields_ = [  # noqa: RUF012
+    _fields_ = [
         ("ulps", ctypes.c_double),
         ("at", ctypes.c_float),
         ("wrong", ctypes.c_int64),

@@ -29,6 +29,7 @@ OTHER: dict[str, Any] = {
     "bc": 8,
     "lazy_rescale": False,
     "causal_skip": False,
+    "rescale_threshold": 0.1,
     "panel": 16,
 }
 NO_OPTION = {"panel"}

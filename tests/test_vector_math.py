@@ -20,6 +20,9 @@ extern "C" void apply_log(const float *x, float *y, int64_t n) {
 extern "C" void apply_maximum(const float *x, float *y, int64_t n) {  // of pairs
   for (isize i = 0; i < n; i += lanes) store(y + i, maximum(load(x + i), load(x + n + i)));
 }
+extern "C" void apply_hold(const float *x, float *y, int64_t n) {  // of pairs
+  for (isize i = 0; i < n; i += lanes) store(y + i, hold(load(x + i), load(x + n + i), 8.0f));
+}
 extern "C" void apply_replace(const float *x, float *y, int64_t n) {
   for (isize i = 0; i < n; i += lanes) store(y + i, replace(load(x + i), -INFINITY, 0.0f));
 }
@@ -104,6 +107,17 @@ def test_maximum_and_replace(build: Build) -> None:
     np.testing.assert_array_equal(apply(build, "apply_maximum", x, y), np.maximum(x, y))
     want = np.where(x == -np.inf, np.float32(0), x)
     np.testing.assert_array_equal(apply(build, "apply_replace", x), want)
+
+
+@EACH
+def test_hold(build: Build) -> None:
+    """The first number while the second is at most 8 above it; where the difference is NaN, the second."""
+    inf, nan = np.inf, np.nan
+    held = [(1, 9), (1, -50), (inf, 0), (1e30, 1e30), (-8, 0)]
+    followed = [(1, 9.000001), (-inf, -1e30), (-inf, -inf), (inf, inf), (0, inf), (nan, 3), (3, nan)]
+    a, b = np.array([*held, *followed], np.float32).T
+    want = np.concatenate([a[: len(held)], b[len(held) :]])
+    np.testing.assert_array_equal(apply(build, "apply_hold", a, b), want)
 
 
 @EACH

@@ -8,7 +8,16 @@ from typing import Annotated
 
 import typer
 
-from flashgen.cli.options import Bc, Br, Causal, CausalSkip, LazyRescale, Order, make_schedule
+from flashgen.cli.options import (
+    Bc,
+    Br,
+    Causal,
+    CausalSkip,
+    LazyRescale,
+    Order,
+    RescaleThreshold,
+    make_schedule,
+)
 from flashgen.cli.output import stage_text, write_text
 from flashgen.errors import InvalidArgument
 from flashgen.problem import Problem
@@ -33,6 +42,7 @@ def emit(
     bc: Bc = None,
     lazy_rescale: LazyRescale = True,
     causal_skip: CausalSkip = True,
+    rescale_threshold: RescaleThreshold = 0.0,
     output: Annotated[
         Path | None,
         typer.Option(
@@ -74,7 +84,8 @@ def emit(
     """
     machine = find(target)
     problem = Problem(head_dim, head_dim_v, dtype, causal)
-    schedule = machine.complete(problem, make_schedule(order, br, bc, lazy_rescale, causal_skip))
+    schedule = make_schedule(order, br, bc, lazy_rescale, causal_skip, rescale_threshold)
+    schedule = machine.complete(problem, schedule)
     asked = [
         option
         for option, given in (

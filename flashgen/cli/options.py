@@ -47,6 +47,15 @@ CausalSkip = Annotated[
     ),
 ]
 
+RescaleThreshold = Annotated[
+    float,
+    typer.Option(
+        "--rescale-threshold",
+        help="Rescale a row only when its maximum has risen by more than this, in units of log2, up to 64; "
+        "needs --lazy-rescale.",
+    ),
+]
+
 
 class BareCausal(TyperCommand):
     """A command whose `--causal` may stand alone, which Typer's options with values cannot."""
@@ -65,6 +74,11 @@ def spell_out(args: list[str]) -> list[str]:
 
 
 def make_schedule(
-    order: str, br: int | None, bc: int | None, lazy_rescale: bool, causal_skip: bool
+    order: str,
+    br: int | None,
+    bc: int | None,
+    lazy_rescale: bool,
+    causal_skip: bool,
+    rescale_threshold: float = 0.0,
 ) -> Schedule:
-    return Schedule(order, br, bc, lazy_rescale, causal_skip)
+    return Schedule(order, br, bc, lazy_rescale, causal_skip, rescale_threshold=rescale_threshold)

@@ -10,6 +10,7 @@ INLINE vec drop_nan_max(vec x, vec kept) { return _mm256_max_ps(x, kept); }  // 
 INLINE vec choose(lanes_mask m, vec a, vec b) { return _mm256_blendv_ps(b, a, m); }
 INLINE lanes_mask is_nan(vec x) { return _mm256_cmp_ps(x, x, _CMP_UNORD_Q); }
 INLINE lanes_mask equal(vec a, vec b) { return _mm256_cmp_ps(a, b, _CMP_EQ_OQ); }
+INLINE lanes_mask at_most(vec a, vec b) { return _mm256_cmp_ps(a, b, _CMP_LE_OQ); }
 
 // Lanes whose column, counted from c, lies in [lo, hi).
 INLINE lanes_mask columns(isize c, isize lo, isize hi) {

@@ -11,6 +11,7 @@ INLINE vec drop_nan_max(vec x, vec kept) { return _mm512_maskz_max_ps(every, x, 
 INLINE vec choose(lanes_mask m, vec a, vec b) { return _mm512_mask_blend_ps(m, b, a); }
 INLINE lanes_mask is_nan(vec x) { return _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q); }
 INLINE lanes_mask equal(vec a, vec b) { return _mm512_cmp_ps_mask(a, b, _CMP_EQ_OQ); }
+INLINE lanes_mask at_most(vec a, vec b) { return _mm512_cmp_ps_mask(a, b, _CMP_LE_OQ); }
 
 // Lanes whose column, counted from c, lies in [lo, hi).
 INLINE lanes_mask columns(isize c, isize lo, isize hi) {
