@@ -50,7 +50,8 @@ class RescaleThresholdPass(TilePass[list[Running]]):
     - acc is read only to be divided by l, and l and m only for that and for the logarithm.
     Not handled: exponentials of base e (run base-2 before it); an accumulator that is normalised in every
     step (run lazy-rescale before it: its factor is never 1, so nothing would be spared); sweeps, several
-    loops over one state, products onto an accumulator (run it before fuse-sweeps, causal-skip and accumulate).
+    loops over one state, products onto an accumulator (run it before fuse-sweeps, causal-skip and
+    accumulate).
     """
 
     name = "rescale-threshold"

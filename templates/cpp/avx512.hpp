@@ -21,7 +21,7 @@ INLINE lanes_mask columns(isize c, isize lo, isize hi) {
   return _mm512_mask_cmpgt_epi32_mask(from, _mm512_set1_epi32((int)hi), at);
 }
 
-// 2^x for every x, as math.hpp says, with y a multiple of 1/16. What scalef takes of x is the power below it.
+// 2^x for every x, as math.hpp says, with y a multiple of 1/16. scalef multiplies by the power of two below x.
 INLINE vec exp2(vec x) {
   constexpr int down = _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC;
   const vec roots = _mm512_setr_ps(
@@ -33,6 +33,6 @@ INLINE vec exp2(vec x) {
   vec p = all(0.0566856265f);
   p = fma(p, r, all(0.240182474f));
   p = fma(p, r, all(0.693147719f));
-  const lanes_mask seen = _mm512_cmp_ps_mask(x, all(-126.0f), _CMP_NLT_UQ);  // a NaN, too
-  return _mm512_maskz_scalef_ps(seen, fma(root, p * r, root), x);
+  const lanes_mask kept = _mm512_cmp_ps_mask(x, all(-126.0f), _CMP_NLT_UQ);  // a NaN, too
+  return _mm512_maskz_scalef_ps(kept, fma(root, p * r, root), x);
 }
