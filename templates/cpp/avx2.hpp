@@ -20,8 +20,9 @@ INLINE lanes_mask columns(isize c, isize lo, isize hi) {
 }
 
 // 2^x for x < 128, as math.hpp says, with y a multiple of 1/8. Adding 1.5 * 2^20 + 127 rounds to the nearest
-// one, and a sixteenth less makes that the one below. The sum's low bits hold 8 (y + 127): the lower three choose
-// the root, the others are the exponent of the power, which makes that 0 for all y from -127 up to -126.
+// one, and a sixteenth less makes that the one below. The sum's low bits hold 8 (y + 127): the lower three
+// choose the root, the others are the exponent of the power, which makes that 0 for all y from -127 up to
+// -126.
 INLINE vec exp2(vec x) {
   const vec magic = all(1572991.0f);
   const vec roots = _mm256_setr_ps(

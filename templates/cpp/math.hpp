@@ -3,12 +3,13 @@ INLINE vec maximum(vec a, vec b) { return choose(is_nan(a), a, drop_nan_max(a, b
 INLINE vec replace(vec x, float from, float to) { return choose(equal(x, all(from)), all(to), x); }
 INLINE vec hold(vec held, vec x, float by) { return choose(at_most(x - held, all(by)), held, x); }
 
-// exp2 is in the layer of each kind of vector. x = y + r, with y a multiple of a small fraction and r >= 0, and
-// 2^x = 2^y + 2^y r p(r): 2^y is a root of two from a table times a power of two, p goes by Horner's rule.
-// - It is within 1 ulp where it is at least 2^-126, and 0 below: a product with a subnormal number would cost as
-//   much as a hundred others. It is exact at integers, and NaN for NaN.
-// - It never falls as x rises. No coefficient is negative, so each of Horner's steps rounds what does not fall
-//   as r rises. tests/check_exp2.py looks at every float, and so at those where y changes.
+// exp2 is in the layer of each kind of vector. x = y + r, with y a multiple of a small fraction and r >= 0,
+// and 2^x = 2^y + 2^y r p(r): 2^y is a root of two from a table times a power of two, p goes by Horner's
+// rule.
+// - It is within 1 ulp where it is at least 2^-126, and 0 below: a product with a subnormal number would cost
+//   as much as a hundred others. It is exact at integers, and NaN for NaN.
+// - It never falls as x rises. No coefficient is negative, so each of Horner's steps rounds what does not
+//   fall as r rises. tests/check_exp2.py looks at every float, and so at those where y changes.
 
 INLINE vec log(vec x) {  // once a row: not worth a polynomial
   float lane[lanes];
