@@ -1,4 +1,4 @@
-// Behind the layers of an emitted file: compares their exp2 with double precision, on consecutive bit patterns.
+// Stands behind the layers of an emitted file: compares their exp2 with double precision.
 }  // namespace
 
 struct Report {
@@ -14,8 +14,8 @@ static float from_bits(uint32_t bits) {
   return x;
 }
 
-// Whether exp2(x) = y keeps the rules that are not about its error: NaN for NaN alone, exact at integers, 0 below
-// the smallest normal number, and no fall from x's neighbour below, nor a rise to it.
+// Whether exp2(x) = y keeps the rules that are not about its error: NaN for NaN, exact at integers, 0 where the
+// result would be subnormal, and at x's neighbour nearer to 0 nothing that is out of order.
 static bool keeps_rules(float x, float y, float nearer_to_0, float its_y) {
   if (x != x) return y != y;
   if (x < -126) return y == 0 && !signbit(y);
@@ -24,8 +24,7 @@ static bool keeps_rules(float x, float y, float nearer_to_0, float its_y) {
   return x < 0 ? y <= its_y : y >= its_y;
 }
 
-// All floats below 128, and NaN, among the bit patterns from `from` up to `to`: where they are not a whole number
-// of vectors, some beyond too.
+// All floats below 128, and NaN, among the bit patterns from `from` up to `to`, a whole number of vectors.
 extern "C" void check_exp2(uint64_t from, uint64_t to, Report *report) {
   float before_x = from ? from_bits((uint32_t)from - 1) : NAN, before_y = NAN, x[lanes], y[lanes];
   if (from) {

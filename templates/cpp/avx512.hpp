@@ -21,7 +21,7 @@ INLINE lanes_mask columns(isize c, isize lo, isize hi) {
   return _mm512_mask_cmpgt_epi32_mask(from, _mm512_set1_epi32((int)hi), at);
 }
 
-// 2^x for every x, as math.hpp says, with y a multiple of 1/16. scalef multiplies by the power of two below x.
+// 2^x for every x, as math.hpp says, with y a multiple of 1/16. scalef finds the power of two itself.
 INLINE vec exp2(vec x) {
   constexpr int down = _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC;
   const vec roots = _mm512_setr_ps(

@@ -13,7 +13,8 @@
 
 // What SIMDe 0.8.2 lacks, or has with subnormal numbers as 0: lane by lane.
 #include <math.h>
-template <class F> static inline simde__m512 each_float(simde__mmask16 mask, simde__m512 a, simde__m512 b, F f) {
+template <class F>
+static inline simde__m512 each_float(simde__mmask16 mask, simde__m512 a, simde__m512 b, F f) {
   float x[16], y[16];
   simde_mm512_storeu_ps(x, a);
   simde_mm512_storeu_ps(y, b);
