@@ -11,10 +11,10 @@ PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help run test lint format generated fuzz clean
+.PHONY: help run test lint format generated fuzz exp2 clean
 
 help: ## Show this list.
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 	@echo
 	@echo "Variables: PYTHON=$(PYTHON) JOBS=$(JOBS) FUZZ_MINUTES=$(FUZZ_MINUTES)"
 
@@ -38,6 +38,9 @@ generated: $(VENV)/test.stamp ## Emit generated/ again.
 
 fuzz: $(VENV)/test.stamp ## Run the property tests on new random cases for FUZZ_MINUTES.
 	$(BIN)/python tests/fuzz.py --minutes $(FUZZ_MINUTES) --jobs $(JOBS)
+
+exp2: $(VENV)/test.stamp ## Check exp2 of the vector layers on every float32.
+	$(BIN)/python tests/check_exp2.py --jobs $(JOBS)
 
 clean: ## Remove .venv, builds and caches of tools; compiled kernels in the user's cache stay.
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .ruff_cache .hypothesis .lit_test_times.txt

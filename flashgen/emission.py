@@ -95,6 +95,8 @@ def command(problem: Problem, schedule: Schedule, target: Target) -> str:
         words.append(f"--causal {problem.causal}")
     words += [f"--order {schedule.order}", f"--br {schedule.br}", f"--bc {schedule.bc}"]
     words.append("--lazy-rescale" if schedule.lazy_rescale else "--no-lazy-rescale")
+    if schedule.rescale_threshold:
+        words.append(f"--rescale-threshold {schedule.rescale_threshold}")
     words.append("--causal-skip" if schedule.causal_skip else "--no-causal-skip")
     words.append("--hoist-packs" if schedule.hoist_packs else "--no-hoist-packs")
     return " ".join(words)

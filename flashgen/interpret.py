@@ -24,6 +24,7 @@ from flashgen.analysis.extents import names_of
 from flashgen.ir.compute import (
     BroadcastOp,
     DotOp,
+    HoldOp,
     PackOp,
     ReplaceOp,
     RowMaxOp,
@@ -235,6 +236,10 @@ def replace(frame: Frame, op: ReplaceOp, x: Any) -> Any:
     return np.where(x == op.from_.value.data, frame.dtype(op.to.value.data), x)
 
 
+def hold(frame: Frame, op: HoldOp, held: Array, followed: Array) -> Array:
+    return np.where(followed - held <= op.by.value.data, held, followed)
+
+
 REDUCE: dict[str, tuple[float, Callable[[Array], Array]]] = {
     "max": (-np.inf, lambda x: np.max(x, axis=1, initial=-np.inf)),
     "maxnum": (-np.inf, lambda x: np.fmax.reduce(x, axis=1, initial=-np.inf)),
@@ -307,6 +312,7 @@ MEANINGS: dict[type[Operation], Callable[..., Any]] = {
     PackOp: pack,
     ScaleRowsOp: scale_rows,
     ReplaceOp: replace,
+    HoldOp: hold,
     RowMaxOp: row_max,
     RowSumOp: row_sum,
     MaskOp: mask,

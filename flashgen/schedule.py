@@ -7,6 +7,8 @@ from dataclasses import dataclass, fields
 from flashgen.errors import InvalidArgument, check_choice, check_positive
 
 ORDERS = ("kv-outer", "q-outer")
+MAX_THRESHOLD = 64
+"""A row's sum is at most Nk 2^threshold: up to here float32 holds it, times values up to 2^63 / Nk."""
 
 
 @dataclass(frozen=True)
@@ -21,6 +23,8 @@ class Schedule:
     panel: columns of a packed panel of K and V, 0 for none; None leaves the choice to the target.
     hoist_packs: pack K and V once for all query tiles and heads that read them, instead of in every key
         step; it costs the memory of the panels. None leaves the choice to the target.
+    rescale_threshold: rescale a row only when its maximum has risen by more than this, in units of log2, from
+        0 (follow every maximum) to 64; FlashAttention-4's is 8. Needs lazy_rescale.
 
     Raises InvalidArgument.
     """
@@ -32,6 +36,7 @@ class Schedule:
     causal_skip: bool = True
     panel: int | None = None
     hoist_packs: bool | None = None
+    rescale_threshold: float = 0.0
 
     def __post_init__(self) -> None:
         check_choice("order", self.order, ORDERS)
@@ -40,6 +45,7 @@ class Schedule:
                 check_positive(field, getattr(self, field))
         for field in ("lazy_rescale", "causal_skip"):
             check_choice(field, getattr(self, field), (True, False))
+        check_threshold("rescale_threshold", self.rescale_threshold)
         if self.panel is not None:
             check_positive("panel", self.panel, least=0)
         check_choice("hoist_packs", self.hoist_packs, (None, True, False))
@@ -59,10 +65,23 @@ class Schedule:
         if not self.complete:
             raise InvalidArgument("schedule", self, "Target.complete fills its open fields first")
         rescale = "lazy" if self.lazy_rescale else "eager"
+        if self.rescale_threshold:
+            rescale += f"_by{number(self.rescale_threshold)}"
         skip = "skip" if self.causal_skip else "noskip"
         order = self.order.replace("-", "_")
         packs = f"panel{self.panel}" + ("_hoisted" if self.hoist_packs else "")
         return f"{order}_br{self.br}_bc{self.bc}_{rescale}_{skip}_{packs}"
+
+
+def check_threshold(argument: str, value: object) -> None:
+    """Raise InvalidArgument unless ``value`` is a number that scores may lie above their reference by."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= MAX_THRESHOLD:
+        raise InvalidArgument(argument, repr(value), f"a number from 0 to {MAX_THRESHOLD} is allowed")
+
+
+def number(x: float) -> str:
+    """x, all of its digits, as a part of an identifier: 8, 0p5, 1em05."""
+    return repr(float(x)).removesuffix(".0").replace(".", "p").replace("-", "m")
 
 
 FA1 = Schedule(order="kv-outer", lazy_rescale=False, causal_skip=False)

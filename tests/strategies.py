@@ -47,14 +47,16 @@ def problems(draw: Any, max_head_dim: int = 8) -> Problem:
 def schedules(draw: Any) -> Schedule:
     """Complete schedules; br is not always a multiple of bc, nor the other way round."""
     panel = draw(st.sampled_from((0, 1, 3, 4, 16)))
+    lazy = draw(st.booleans())
     return Schedule(
         order=draw(st.sampled_from(ORDERS)),
         br=draw(st.sampled_from((1, 3, 4, 6, 8))),
         bc=draw(st.sampled_from((1, 3, 4, 6, 8))),
-        lazy_rescale=draw(st.booleans()),
+        lazy_rescale=lazy,
         causal_skip=draw(st.booleans()),
         panel=panel,
         hoist_packs=panel > 0 and draw(st.booleans()),
+        rescale_threshold=draw(st.sampled_from((0.0, 0.5, 8.0))) if lazy else 0.0,
     )
 
 

@@ -74,6 +74,7 @@ WELL_FORMED = {
     "row_max of a span": "%o = tile.row_max %x over %over : tensor<4x2xindex> drop_nan"
     " : tensor<4x6xf32> -> tensor<4xf32>",
     "row_sum": "%o = tile.row_sum %x over %over : tensor<4x2xindex> : tensor<4x6xf32> -> tensor<4xf32>",
+    "hold": "%o = tile.hold %r, %r, 8.000000e+00 : f32 : tensor<4xf32>, tensor<4xf32> -> tensor<4xf32>",
     "replace": "%o = tile.replace %r, 0xff800000 : f32, 0.000000e+00 : f32 : tensor<4xf32> -> tensor<4xf32>",
     "select": "%o = tile.select %vis, %x, %x : tensor<4x6xi1>, tensor<4x6xf32>, tensor<4x6xf32>"
     " -> tensor<4x6xf32>",
@@ -221,6 +222,10 @@ ILL_FORMED = {
     "row_sum: over": (
         change("row_sum", "%over : tensor<4x2xindex>", "%vis : tensor<4x6xi1>"),
         "a span of one interval a row",
+    ),
+    "hold: result": (
+        change("hold", "-> tensor<4x", "-> tensor<6x"),
+        "tile.hold: operand types differ",
     ),
     "replace: result": (
         change("replace", "-> tensor<4x", "-> tensor<6x"),

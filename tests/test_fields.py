@@ -31,6 +31,7 @@ OTHER: dict[str, Any] = {
     "causal_skip": False,
     "panel": 8,
     "hoist_packs": True,
+    "rescale_threshold": 0.1,
 }
 TARGET_OF = {"dtype": "cuda"}
 """Where a field is open that is not on avx2."""

@@ -196,6 +196,18 @@ def test_a_sweep_reduces_what_it_yields_and_leaves_the_rest_unspecified():
     np.testing.assert_array_equal(got, 2 * inside.sum(axis=1) + inside.max(axis=1))
 
 
+def test_what_is_held_and_what_is_followed():
+    """As exp2's layer has it: see test_hold in test_vector_math.py."""
+    inf = np.inf
+    pairs = np.array([(1, 9, 1), (1, 9.1, 9.1), (inf, 0, inf), (-inf, 3, 3), (-inf, -inf, -inf), (NAN, 3, 3)])
+    held, followed, want = (np.repeat(column[None], 4, axis=0) for column in pairs.T)
+    load = "%{0} = tile.load %{0}m[%c0, %c0] : memref<4x6xf32> -> tensor<4x6xf32>\n"
+    body = "%y = tile.hold %a, %b, 8.0 : f32 : tensor<4x6xf32>, tensor<4x6xf32> -> tensor<4x6xf32>"
+    parameters = "%am: memref<4x6xf32>, %bm: memref<4x6xf32>"
+    got, _ = evaluate(load.format("a") + load.format("b") + body, (4, 6), parameters, held, followed)
+    np.testing.assert_array_equal(got, want)
+
+
 def test_replacement_lets_nan_pass():
     a = np.array([[0.0, -np.inf, NAN, 1, 2, 3]] * 4)
     load = "%a = tile.load %m[%c0, %c0] : memref<4x6xf32> -> tensor<4x6xf32>\n"

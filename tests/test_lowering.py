@@ -199,11 +199,11 @@ def test_names_are_cosmetic(schedule: Schedule) -> None:
 
 
 @settings(max_examples=30)
-@given(loops=st.sampled_from(ORDERS), lazy=st.booleans(), order=st.permutations(range(9)))
+@given(loops=st.sampled_from(ORDERS), lazy=st.booleans(), order=st.permutations(range(10)))
 def test_in_any_order_a_pass_is_right_or_refuses(loops: str, lazy: bool, order: list[int]) -> None:
     """The canonical order is the one in which none refuses."""
     problem = Problem(D, DV, causal="bottom-right")
-    schedule = Schedule(loops, BR, BC, lazy, True, 4)
+    schedule = Schedule(loops, BR, BC, lazy, True, 4, 8.0)
     module = build(problem, BR, BC)
     run(module, derivation(schedule))
     passes = lowering(schedule)

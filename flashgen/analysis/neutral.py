@@ -23,7 +23,7 @@ from xdsl.ir import Operation, SSAValue
 
 from flashgen.analysis.linear import accesses
 from flashgen.analysis.state import cells, initial_store, updating_loop
-from flashgen.ir.compute import BroadcastOp, DotOp, ReplaceOp, RowMaxOp, RowSumOp, SelectOp
+from flashgen.ir.compute import BroadcastOp, DotOp, HoldOp, ReplaceOp, RowMaxOp, RowSumOp, SelectOp
 from flashgen.ir.memory import StoreOp
 from flashgen.ir.regions import MaskOp
 from flashgen.ir.types import NEG_INF
@@ -65,8 +65,10 @@ class State:
 
     @property
     def rises(self) -> bool:
-        """Whether it is max(old, ...), and so never falls."""
+        """Whether it is max(old, ...), or that once it is far enough ahead, and so never falls."""
         top = self.new.owner
+        if isinstance(top, HoldOp) and top.held is self.old:
+            top = top.followed.owner
         return isinstance(top, arith.MaximumfOp) and self.old in top.operands
 
 
@@ -297,6 +299,12 @@ def maximum(step: Step, op: Operation, a: Value, b: Value) -> Value | None:
     return numeric(max)(step, op, a, b)
 
 
+def hold(step: Step, op: HoldOp, held: Value, followed: Value) -> Value | None:
+    if held == followed:
+        return held
+    return numeric(lambda a, b: a if b - a <= op.by.value.data else b)(step, op, held, followed)
+
+
 def same(step: Step, op: Operation, x: Value) -> Value | None:
     return x
 
@@ -314,6 +322,7 @@ RULES: dict[type[Operation], Rule] = {
     arith.AndIOp: conjunction,
     SelectOp: select,
     ReplaceOp: replace,
+    HoldOp: hold,
     BroadcastOp: same,
     arith.AddfOp: add,
     arith.SubfOp: subtract,

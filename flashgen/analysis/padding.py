@@ -11,11 +11,20 @@ from xdsl.ir import Operation, SSAValue, Use
 
 from flashgen.analysis.extents import extent
 from flashgen.analysis.linear import linear
-from flashgen.ir.compute import BroadcastOp, DotOp, ReplaceOp, RowMaxOp, RowSumOp, ScaleRowsOp, SelectOp
+from flashgen.ir.compute import (
+    BroadcastOp,
+    DotOp,
+    HoldOp,
+    ReplaceOp,
+    RowMaxOp,
+    RowSumOp,
+    ScaleRowsOp,
+    SelectOp,
+)
 from flashgen.ir.memory import Access, LoadOp, StoreOp, extents
 from flashgen.ir.types import shape_of
 
-ROW_BY_ROW = (BroadcastOp, ReplaceOp, RowMaxOp, RowSumOp, ScaleRowsOp, SelectOp)
+ROW_BY_ROW = (BroadcastOp, ReplaceOp, HoldOp, RowMaxOp, RowSumOp, ScaleRowsOp, SelectOp)
 
 
 def mixes_rows(load: LoadOp) -> Operation | None:

@@ -8,7 +8,16 @@ from typing import Annotated
 
 import typer
 
-from flashgen.cli.options import Bc, Br, Causal, CausalSkip, HoistPacks, LazyRescale, Order, make_schedule
+from flashgen.cli.options import (
+    Bc,
+    Br,
+    Causal,
+    CausalSkip,
+    HoistPacks,
+    LazyRescale,
+    Order,
+    RescaleThreshold,
+)
 from flashgen.cli.output import stage_text, write_text
 from flashgen.errors import InvalidArgument
 from flashgen.problem import Problem
@@ -34,6 +43,7 @@ def emit(
     lazy_rescale: LazyRescale = True,
     causal_skip: CausalSkip = True,
     hoist_packs: HoistPacks = None,
+    rescale_threshold: RescaleThreshold = 0.0,
     output: Annotated[
         Path | None,
         typer.Option(
@@ -75,7 +85,16 @@ def emit(
     """
     machine = find(target)
     problem = Problem(head_dim, head_dim_v, dtype, causal)
-    schedule = machine.complete(problem, make_schedule(order, br, bc, lazy_rescale, causal_skip, hoist_packs))
+    schedule = Schedule(
+        order,
+        br,
+        bc,
+        lazy_rescale,
+        causal_skip,
+        hoist_packs=hoist_packs,
+        rescale_threshold=rescale_threshold,
+    )
+    schedule = machine.complete(problem, schedule)
     asked = [
         option
         for option, given in (

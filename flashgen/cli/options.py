@@ -7,8 +7,6 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand
 
-from flashgen.schedule import Schedule
-
 DEFAULT_CAUSAL = "bottom-right"
 
 Causal = Annotated[
@@ -54,6 +52,14 @@ HoistPacks = Annotated[
         show_default="the target decides",
     ),
 ]
+RescaleThreshold = Annotated[
+    float,
+    typer.Option(
+        "--rescale-threshold",
+        help="Rescale a row only when its maximum has risen by more than this, in units of log2, up to 64; "
+        "needs --lazy-rescale.",
+    ),
+]
 
 
 class BareCausal(TyperCommand):
@@ -70,14 +76,3 @@ def spell_out(args: list[str]) -> list[str]:
         f"--causal={DEFAULT_CAUSAL}" if word == "--causal" and after.startswith("-") else word
         for word, after in zip(args, followers, strict=False)
     ]
-
-
-def make_schedule(
-    order: str,
-    br: int | None,
-    bc: int | None,
-    lazy_rescale: bool,
-    causal_skip: bool,
-    hoist_packs: bool | None,
-) -> Schedule:
-    return Schedule(order, br, bc, lazy_rescale, causal_skip, hoist_packs=hoist_packs)

@@ -21,7 +21,7 @@ from flashgen.cli.options import (
     HoistPacks,
     LazyRescale,
     Order,
-    make_schedule,
+    RescaleThreshold,
 )
 from flashgen.cli.output import check_output, write
 from flashgen.errors import InvalidArgument, check_positive
@@ -82,6 +82,7 @@ def run(
     lazy_rescale: LazyRescale = True,
     causal_skip: CausalSkip = True,
     hoist_packs: HoistPacks = None,
+    rescale_threshold: RescaleThreshold = 0.0,
     threads: Annotated[
         int | None,
         typer.Option(
@@ -105,7 +106,15 @@ def run(
     check_positive("repeat", repeat)
     check_outputs(out, lse)
     machine = find(target) if target is not None else widest()
-    schedule = make_schedule(order, br, bc, lazy_rescale, causal_skip, hoist_packs)
+    schedule = Schedule(
+        order,
+        br,
+        bc,
+        lazy_rescale,
+        causal_skip,
+        hoist_packs=hoist_packs,
+        rescale_threshold=rescale_threshold,
+    )
     arrays = read_inputs(file, {"q": q, "k": k, "v": v}, names)
     result = compute(arrays, causal, scale, schedule, machine, threads, repeat)
     if out is not None:

@@ -271,6 +271,34 @@ class ReplaceOp(IRDLOperation):
 
 
 @irdl_op_definition
+class HoldOp(IRDLOperation):
+    """`%r = tile.hold %m, %x, 8.0 : f32 : tensor<4xf32>, tensor<4xf32> -> tensor<4xf32>`
+
+    m where x - m <= 8, else x: what is followed only when it has gone further ahead. Where the difference is
+    NaN that is x, too.
+    """
+
+    name = "tile.hold"
+    held = operand_def(TensorType)
+    followed = operand_def(TensorType)
+    by = prop_def(FloatAttr)
+    result = result_def(TensorType)
+    traits = traits_def(Pure())
+    assembly_format = (
+        "$held `,` $followed `,` $by attr-dict `:` type($held) `,` type($followed) `->` type($result)"
+    )
+
+    def __init__(self, held: SSAValue, followed: SSAValue, by: float):
+        super().__init__(
+            operands=[held, followed], properties={"by": FloatAttr(by, f32)}, result_types=[held.type]
+        )
+
+    def verify_(self) -> None:
+        alike = self.held.type == self.followed.type == self.result.type
+        check(alike, f"{self.name}: operand types differ")
+
+
+@irdl_op_definition
 class SelectOp(IRDLOperation):
     """`%t = tile.select %vis, %s, %c : tensor<4x8xi1>, tensor<4x8xf32>, tensor<4x8xf32> -> tensor<4x8xf32>`
 

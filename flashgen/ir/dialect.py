@@ -13,6 +13,7 @@ from flashgen.errors import ParseFailure
 from flashgen.ir.compute import (
     BroadcastOp,
     DotOp,
+    HoldOp,
     PackOp,
     ReplaceOp,
     RowMaxOp,
@@ -35,6 +36,7 @@ Tile = Dialect(
         RowMaxOp,
         RowSumOp,
         ReplaceOp,
+        HoldOp,
         SelectOp,
         MaskOp,
         RowSpanOp,

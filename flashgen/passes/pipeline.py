@@ -1,25 +1,26 @@
 """The passes, by name, and the one order in which each finds what it needs.
 
-| pass           | needs                                 | leaves                                       |
-|----------------|---------------------------------------|----------------------------------------------|
-| lazy-rescale   | state in memory, named operations     | l * O in O's place, one exponential a score  |
-| sink-loads     | a loop that is the last in another    | a perfect nest                               |
-| interchange    | a perfect nest, dependences (+, 0)    | the query loop outermost                     |
-| fuse-loops     | neighbours over one range, distance 0 | one loop over query tiles                    |
-| keep-state     | state at one address during a loop    | loop-carried state, no workspace             |
-| base-2         | exponentials of differences           | exp2; scores times log2 e                    |
-| fold-scale     | scalar factors on a product           | the factors on Q, where it is loaded         |
-| nan-in-sum     | a sum of exponentials by a maximum    | a maximum that may drop NaN                  |
-| pack           | products with what is loaded          | panels of K and V                            |
-| hoist-packs    | panels that outer loops read again    | panels in memory, packed once                |
-| causal-skip    | a mask, named operations              | up to three loops, masked where it cuts      |
-| mask-to-spans  | masks that select -inf                | each row's visible keys as a span            |
-| fuse-sweeps    | named elementwise operations          | one sweep a row: the last to match names     |
-| accumulate     | products that are added to something  | products onto their accumulator              |
-| parallel-loops | loops that carry no dependence        | scf.parallel                                 |
+| pass              | needs                                 | leaves                                      |
+|-------------------|---------------------------------------|---------------------------------------------|
+| lazy-rescale      | state in memory, named operations     | l * O in O's place, one exponential a score |
+| sink-loads        | a loop that is the last in another    | a perfect nest                              |
+| interchange       | a perfect nest, dependences (+, 0)    | the query loop outermost                    |
+| fuse-loops        | neighbours over one range, distance 0 | one loop over query tiles                   |
+| keep-state        | state at one address during a loop    | loop-carried state, no workspace            |
+| base-2            | exponentials of differences           | exp2; scores times log2 e                   |
+| rescale-threshold | exp2, l * O in O's place              | a maximum that moves only when it rises far |
+| fold-scale        | scalar factors on a product           | the factors on Q, where it is loaded        |
+| nan-in-sum        | a sum of exponentials by a maximum    | a maximum that may drop NaN                 |
+| pack              | products with what is loaded          | panels of K and V                           |
+| hoist-packs       | panels that outer loops read again    | panels in memory, packed once               |
+| causal-skip       | a mask, named operations              | up to three loops, masked where it cuts     |
+| mask-to-spans     | masks that select -inf                | each row's visible keys as a span           |
+| fuse-sweeps       | named elementwise operations          | one sweep a row: the last to match names    |
+| accumulate        | products that are added to something  | products onto their accumulator             |
+| parallel-loops    | loops that carry no dependence        | scf.parallel                                |
 
-sink-loads, interchange, fuse-loops and keep-state are the q-outer order; lazy-rescale, pack, hoist-packs and
-causal-skip are asked for by their own fields; the others always run.
+sink-loads, interchange, fuse-loops and keep-state are the q-outer order; lazy-rescale, rescale-threshold,
+pack, hoist-packs and causal-skip are asked for by their own fields; the others always run.
 """
 
 from __future__ import annotations
@@ -54,6 +55,7 @@ from flashgen.passes.mask_to_spans import MaskToSpansPass
 from flashgen.passes.nan_in_sum import NanInSumPass
 from flashgen.passes.pack import PackPass
 from flashgen.passes.parallel_loops import ParallelLoopsPass
+from flashgen.passes.rescale_threshold import RescaleThresholdPass
 from flashgen.passes.sink_loads import SinkLoadsPass
 from flashgen.problem import Problem
 from flashgen.schedule import Schedule
@@ -81,6 +83,7 @@ OWN = (
     FuseLoopsPass,
     KeepStatePass,
     Base2Pass,
+    RescaleThresholdPass,
     FoldScalePass,
     NanInSumPass,
     PackPass,
@@ -109,6 +112,7 @@ def lowering(schedule: Schedule) -> list[ModulePass]:
     """From an algorithm to the operations that templates spell well."""
     return [
         Base2Pass(),
+        *([RescaleThresholdPass(schedule.rescale_threshold)] if schedule.rescale_threshold else []),
         FoldScalePass(),
         NanInSumPass(),
         *([PackPass(schedule.panel)] if schedule.panel else []),

@@ -8,7 +8,7 @@ from xdsl.dialects import func
 from xdsl.dialects.builtin import TensorType
 from xdsl.ir import Block, Operation, SSAValue
 
-from flashgen.ir.compute import BroadcastOp, PackOp, ReplaceOp, SelectOp
+from flashgen.ir.compute import BroadcastOp, HoldOp, PackOp, ReplaceOp, SelectOp
 from flashgen.ir.memory import LoadOp
 
 
@@ -56,7 +56,7 @@ def readers(v: SSAValue) -> Iterator[Operation]:
 
 def elementwise(op: Operation) -> bool:
     """Whether each element of op's one tile is an expression of the same element of its operands."""
-    stock = op.name.startswith(("arith.", "math.")) or isinstance(op, ReplaceOp | SelectOp)
+    stock = op.name.startswith(("arith.", "math.")) or isinstance(op, ReplaceOp | HoldOp | SelectOp)
     return stock and len(op.results) == 1 and isinstance(op.results[0].type, TensorType)
 
 

@@ -12,7 +12,7 @@ from xdsl.ir import Block, Operation, SSAValue
 
 from flashgen.analysis.linear import stored
 from flashgen.errors import CannotEmit
-from flashgen.ir.compute import BroadcastOp, DotOp, PackOp, ReplaceOp, ScaleRowsOp
+from flashgen.ir.compute import BroadcastOp, DotOp, HoldOp, PackOp, ReplaceOp, ScaleRowsOp
 from flashgen.ir.memory import LoadOp, StoreOp
 from flashgen.ir.provenance import made_by
 from flashgen.ir.regions import RowSpanOp, SweepOp, YieldOp, yielded
@@ -278,4 +278,6 @@ def attributes(op: Operation) -> dict[str, object]:
             return {"predicate": op.predicate.value.data}
         case ReplaceOp():
             return {"from_": op.from_.value.data, "to": op.to.value.data}
+        case HoldOp():
+            return {"by": op.by.value.data}
     return {}

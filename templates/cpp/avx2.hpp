@@ -10,6 +10,7 @@ INLINE vec drop_nan_max(vec x, vec kept) { return _mm256_max_ps(x, kept); }  // 
 INLINE vec choose(lanes_mask m, vec a, vec b) { return _mm256_blendv_ps(b, a, m); }
 INLINE lanes_mask is_nan(vec x) { return _mm256_cmp_ps(x, x, _CMP_UNORD_Q); }
 INLINE lanes_mask equal(vec a, vec b) { return _mm256_cmp_ps(a, b, _CMP_EQ_OQ); }
+INLINE lanes_mask at_most(vec a, vec b) { return _mm256_cmp_ps(a, b, _CMP_LE_OQ); }
 
 // Lanes whose column, counted from c, lies in [lo, hi).
 INLINE lanes_mask columns(isize c, isize lo, isize hi) {
@@ -18,7 +19,23 @@ INLINE lanes_mask columns(isize c, isize lo, isize hi) {
   return _mm256_castsi256_ps(_mm256_and_si256(from, _mm256_cmpgt_epi32(_mm256_set1_epi32((int)hi), at)));
 }
 
-// The low bits of t hold n + 127: x * 2^n, and 0 where n is -127.
-INLINE vec scale_by_power(vec x, vec t) {
-  return x * _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_castps_si256(t), 23));
+// 2^x for x < 128, as math.hpp says, with y a multiple of 1/8. Adding 1.5 * 2^20 + 127 rounds to the nearest
+// one, and a sixteenth less makes that the one below. The sum's low bits hold 8 (y + 127): the lower three
+// choose the root, the others are the exponent of the power, which makes that 0 for all y from -127 up to
+// -126.
+INLINE vec exp2(vec x) {
+  const vec magic = all(1572991.0f);
+  const vec roots = _mm256_setr_ps(
+      1.0f, 1.0905077f, 1.1892071f, 1.2968396f, 1.4142135f, 1.5422108f, 1.6817929f, 1.8340081f);
+  const vec lost = _mm256_setr_ps(  // in rounding the roots, as a share of them
+      0.0f, -1.199e-8f, 3.193e-8f, -3.099e-8f, 1.711e-8f, 5.233e-9f, -1.472e-8f, -6.128e-9f);
+  x = drop_nan_max(all(-127.0f), x);  // a NaN stays: it is the second operand
+  const vec t = (x - all(0.0625f)) + magic, r = x - (t - magic);
+  const __m256i y = _mm256_castps_si256(t);
+  const __m256i power = _mm256_and_si256(_mm256_slli_epi32(y, 20), _mm256_set1_epi32(0x7f800000));
+  const vec whole = _mm256_permutevar8x32_ps(roots, y) * _mm256_castsi256_ps(power);
+  vec p = all(0.05790336f);
+  p = fma(p, r, all(0.24004765f));
+  p = fma(p, r, all(0.693151f));
+  return fma(whole, fma(p, r, _mm256_permutevar8x32_ps(lost, y)), whole);
 }

@@ -11,6 +11,7 @@ INLINE vec drop_nan_max(vec x, vec kept) { return _mm512_maskz_max_ps(every, x, 
 INLINE vec choose(lanes_mask m, vec a, vec b) { return _mm512_mask_blend_ps(m, b, a); }
 INLINE lanes_mask is_nan(vec x) { return _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q); }
 INLINE lanes_mask equal(vec a, vec b) { return _mm512_cmp_ps_mask(a, b, _CMP_EQ_OQ); }
+INLINE lanes_mask at_most(vec a, vec b) { return _mm512_cmp_ps_mask(a, b, _CMP_LE_OQ); }
 
 // Lanes whose column, counted from c, lies in [lo, hi).
 INLINE lanes_mask columns(isize c, isize lo, isize hi) {
@@ -20,7 +21,18 @@ INLINE lanes_mask columns(isize c, isize lo, isize hi) {
   return _mm512_mask_cmpgt_epi32_mask(from, _mm512_set1_epi32((int)hi), at);
 }
 
-// The low bits of t hold n + 127: x * 2^n, and 0 where n is -127.
-INLINE vec scale_by_power(vec x, vec t) {
-  return x * _mm512_castsi512_ps(_mm512_maskz_slli_epi32(every, _mm512_castps_si512(t), 23));
+// 2^x for every x, as math.hpp says, with y a multiple of 1/16. scalef finds the power of two itself.
+INLINE vec exp2(vec x) {
+  constexpr int down = _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC;
+  const vec roots = _mm512_setr_ps(
+      1.0f, 1.0442737f, 1.0905077f, 1.1387886f, 1.1892071f, 1.2418578f, 1.2968396f, 1.3542556f,
+      1.4142135f, 1.4768262f, 1.5422108f, 1.6104903f, 1.6817929f, 1.7562522f, 1.8340081f, 1.9152066f);
+  const vec r = _mm512_maskz_reduce_ps(every, x, 4 << 4 | down);
+  const vec t = _mm512_maskz_add_round_ps(every, x, all(786432.0f), down);  // its low bits hold 16 y
+  const vec root = _mm512_maskz_permutexvar_ps(every, _mm512_castps_si512(t), roots);
+  vec p = all(0.0566856265f);
+  p = fma(p, r, all(0.240182474f));
+  p = fma(p, r, all(0.693147719f));
+  const lanes_mask kept = _mm512_cmp_ps_mask(x, all(-126.0f), _CMP_NLT_UQ);  // a NaN, too
+  return _mm512_maskz_scalef_ps(kept, fma(root, p * r, root), x);
 }

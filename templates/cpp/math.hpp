@@ -1,24 +1,15 @@
 // Elementwise functions that are the same on every vector, and on a single float.
 INLINE vec maximum(vec a, vec b) { return choose(is_nan(a), a, drop_nan_max(a, b)); }  // a NaN wins
 INLINE vec replace(vec x, float from, float to) { return choose(equal(x, all(from)), all(to), x); }
+INLINE vec hold(vec held, vec x, float by) { return choose(at_most(x - held, all(by)), held, x); }
 
-// 2^x to 1 ulp for x <= 0: exact at integers (so 1 at 0), 0 from -126.5 down, NaN stays (x is the maximum's
-// second operand). x = n + r with |r| <= 1/2 by adding 1.5 * 2^23 + 127, whose sum holds n + 127 in its low
-// bits; 2^r by a polynomial that is 1 at 0. Multiplying by the power keeps a NaN a NaN, whatever its payload.
-// Monotone but for neighbours in (-1/2, 0), which may differ by an ulp in the wrong direction.
-INLINE vec exp2(vec x) {
-  const vec magic = all(12583039.0f);
-  x = drop_nan_max(all(-127.0f), x);
-  const vec t = x + magic, r = x - (t - magic);
-  vec p = all(0.000153533619596f);
-  p = fma(p, r, all(0.001339887385257f));
-  p = fma(p, r, all(0.009618436917663f));
-  p = fma(p, r, all(0.055503323674202f));
-  p = fma(p, r, all(0.240226477384567f));
-  p = fma(p, r, all(0.693147182464600f));
-  p = fma(p, r, all(1.0f));
-  return scale_by_power(p, t);
-}
+// exp2 is in the layer of each kind of vector. x = y + r, with y a multiple of a small fraction and r >= 0,
+// and 2^x = 2^y + 2^y r p(r): 2^y is a root of two from a table times a power of two, p goes by Horner's
+// rule.
+// - It is within 1 ulp where it is at least 2^-126, and 0 below: a product with a subnormal number would cost
+//   as much as a hundred others. It is exact at integers, and NaN for NaN.
+// - It never falls as x rises. No coefficient is negative, so each of Horner's steps rounds what does not
+//   fall as r rises. tests/check_exp2.py looks at every float, and so at those where y changes.
 
 INLINE vec log(vec x) {  // once a row: not worth a polynomial
   float lane[lanes];

@@ -28,6 +28,7 @@ __device__ inline isize unravel(isize &iteration, isize stop, isize step) {
 
 __device__ inline float maximum(float a, float b) { return a > b || a != a ? a : b; }  // a NaN wins
 __device__ inline float replace(float x, float from, float to) { return x == from ? to : x; }
+__device__ inline float hold(float held, float x, float by) { return x - held <= by ? held : x; }
 
 struct Add {
   static __device__ float neutral() { return 0.0f; }

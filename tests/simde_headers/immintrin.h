@@ -11,8 +11,41 @@
 #include <simde/x86/fma.h>
 #undef SIMDE_AT_WORK
 
-// What SIMDe 0.8.2 lacks.
-#undef _mm512_maskz_slli_epi32
-#define _mm512_maskz_slli_epi32(mask, a, count) \
-  simde_mm512_maskz_mov_epi32(mask, simde_mm512_slli_epi32(a, count))
+// What SIMDe 0.8.2 lacks, or has with subnormal numbers as 0: lane by lane.
+#include <math.h>
+template <class F>
+static inline simde__m512 each_float(simde__mmask16 mask, simde__m512 a, simde__m512 b, F f) {
+  float x[16], y[16];
+  simde_mm512_storeu_ps(x, a);
+  simde_mm512_storeu_ps(y, b);
+  for (int n = 0; n < 16; ++n) x[n] = mask >> n & 1 ? f(x[n], y[n]) : 0.0f;
+  return simde_mm512_loadu_ps(x);
+}
+constexpr int DOWN = _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC;
+// What a lies above a multiple of 2^-(how / 16), rounded down as well.
+template <int how> static inline simde__m512 reduce(simde__mmask16 mask, simde__m512 a) {
+  static_assert((how & 15) == DOWN, "other roundings are not wanted yet");
+  return each_float(mask, a, a, [](float x, float) {
+    const double rest = isinf(x) ? 0.0 : x - ldexp(floor(ldexp((double)x, how >> 4)), -(how >> 4));
+    return (float)rest > rest ? nextafterf((float)rest, -INFINITY) : (float)rest;
+  });
+}
+template <int how> static inline simde__m512 add_round(simde__mmask16 mask, simde__m512 a, simde__m512 b) {
+  static_assert(how == DOWN, "other roundings are not wanted yet");
+  return each_float(mask, a, b, [](float x, float y) {
+    const float sum = x + y;
+    return x < (double)sum - y ? nextafterf(sum, -INFINITY) : sum;
+  });
+}
+static inline simde__m512 scalef(simde__mmask16 mask, simde__m512 a, simde__m512 b) {
+  return each_float(mask, a, b, [](float x, float y) {
+    return isnan(y) ? y : ldexpf(x, (int)fmaxf(-1000, fminf(1000, floorf(y))));
+  });
+}
+#undef _mm512_maskz_reduce_ps
+#undef _mm512_maskz_add_round_ps
+#undef _mm512_maskz_scalef_ps
+#define _mm512_maskz_reduce_ps(mask, a, how) reduce<how>(mask, a)
+#define _mm512_maskz_add_round_ps(mask, a, b, how) add_round<how>(mask, a, b)
+#define _mm512_maskz_scalef_ps(mask, a, b) scalef(mask, a, b)
 #endif
