@@ -20,7 +20,7 @@ class Cpu(Target):
 
     language = "cpp"
     suffix = ".cpp"
-    dtypes = ("float32",)
+    dtypes: ClassVar = {"float32": ()}
     lanes: ClassVar[int]
     """float32 values in one vector."""
     unroll: ClassVar[int] = 4

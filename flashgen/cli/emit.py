@@ -25,7 +25,10 @@ def emit(
         int | None, typer.Option("--head-dim-v", metavar="DV", help="Length of a value.", show_default="D")
     ] = None,
     dtype: Annotated[
-        str, typer.Option(metavar="float32|float16", help="Storage of q, k, v and o; float16 only on cuda.")
+        str,
+        typer.Option(
+            metavar="float32|float16|bfloat16", help="Storage of q, k, v and o; float32 alone on CPUs."
+        ),
     ] = "float32",
     causal: Causal = None,
     order: Order = "q-outer",
