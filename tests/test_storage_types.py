@@ -14,13 +14,15 @@ from functools import cache
 
 import numpy as np
 import pytest
-from ml_dtypes import bfloat16
+from ml_dtypes import bfloat16, finfo
 
 import flashgen
+from flashgen import build, reference, targets
 from flashgen.errors import InvalidArgument
-from flashgen.problem import ALIGNMENTS, Problem
+from flashgen.problem import ALIGNMENTS, DTYPES, Problem
 from flashgen.reference import attention, bound
 from flashgen.runtime.cpu import CpuKernel
+from flashgen.runtime.tensors import ITEMSIZE
 from flashgen.schedule import ORDERS, Schedule
 from flashgen.targets.cpu import Cpu
 from tests.compiled import TARGETS, Build, around, call, kernels, library, own_cache
@@ -267,6 +269,21 @@ def test_the_package_of_bfloat16_is_not_asked_for() -> None:
     with own_cache():
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "False\n"
+
+
+def test_every_part_knows_every_type() -> None:
+    for table in (
+        build.STORAGE,
+        reference.ROUNDOFF,
+        reference.SMALLEST,
+        ITEMSIZE,
+        STORAGE,
+        *(target.dtypes for target in targets.TARGETS.values()),
+    ):
+        assert set(DTYPES) <= set(table)
+    for dtype, numpy_type in STORAGE.items():
+        assert reference.ROUNDOFF[dtype] == float(finfo(numpy_type).eps) / 2
+        assert reference.SMALLEST[dtype] == float(finfo(numpy_type).smallest_subnormal) / 2
 
 
 def test_float32_kernels_hold_nothing_of_the_others() -> None:

@@ -10,6 +10,7 @@ from typing import BinaryIO
 import numpy as np
 
 from flashgen.errors import FlashgenError, InvalidArgument, MissingTool
+from flashgen.runtime.tensors import storage_type
 
 CONTAINERS = (".npz", ".safetensors")
 """Endings of files that hold arrays by name."""
@@ -60,7 +61,7 @@ def stored_as(name: str, array: np.ndarray, dtype: str | None) -> np.ndarray:
             allowed = "two bytes without a type are allowed with --dtype bfloat16"
             raise InvalidArgument(f"{name}.dtype", repr(array.dtype.str), allowed)
         return array.view(bfloat16())
-    if dtype is None or array.dtype.name == dtype:
+    if dtype is None or storage_type(array.dtype) == dtype:
         return array
     if array.dtype.kind != "f" and array.dtype.name != "bfloat16":
         raise InvalidArgument(f"{name}.dtype", repr(array.dtype.str), f"a float type is rounded to {dtype}")
