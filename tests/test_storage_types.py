@@ -186,8 +186,9 @@ def test_one_visible_key_gives_its_value_to_the_bit(target: Cpu, dtype: str) -> 
             o, _ = call(kernel, y)
             np.testing.assert_array_equal(o, np.repeat(x.v, 2, axis=1))
         y = inputs(dtype)
-        o, lse = call(kernel, replace(y, v=np.full_like(y.v, -3.703125)))
-        np.testing.assert_array_equal(o[~np.isinf(lse)], y.v.dtype.type(-3.703125))
+        for value in (-3.703125, {"float16": 65504.0, "bfloat16": 2.0**120}[dtype]):
+            o, lse = call(kernel, replace(y, v=np.full_like(y.v, value)))
+            np.testing.assert_array_equal(o[~np.isinf(lse)], y.v.dtype.type(value))
 
 
 @each_target
