@@ -61,8 +61,9 @@ def attention(
 ) -> np.ndarray | tuple[np.ndarray, np.ndarray]:
     """softmax(scale * Q K^T, masked) V: O, or (O, lse).
 
-    q: (B, Hq, Nq, D), k: (B, Hkv, Nk, D), v: (B, Hkv, Nk, Dv), NumPy arrays of float32, any strides. Any
-        of B, Hq, Nq, Nk and Dv may be 0. O is (B, Hq, Nq, Dv), lse (B, Hq, Nq), both float32.
+    q: (B, Hq, Nq, D), k: (B, Hkv, Nk, D), v: (B, Hkv, Nk, Dv), NumPy arrays of one type, which is float32,
+        float16 or ml_dtypes' bfloat16; any strides. Any of B, Hq, Nq, Nk and Dv may be 0. O is (B, Hq, Nq,
+        Dv) of the same type, lse (B, Hq, Nq) float32; arithmetic is float32.
     is_causal: a row sees no key after its own position.
     causal_alignment: where that is. "bottom-right": row i is at key i + Nk - Nq, so that the last row sees
         every key, which is what decoding with a key cache wants. "top-left": row i is at key i, which is
@@ -79,7 +80,7 @@ def attention(
     The kernel is compiled at the first call of its kind (about two seconds) and cached. Raises what
     ``compile`` raises, InvalidArgument and KernelFailure.
     """
-    from flashgen.runtime.tensors import expect_array
+    from flashgen.runtime.tensors import expect_array, storage_type
 
     if type(is_causal) is not bool:
         is_causal = _expect_flag("is_causal", is_causal)
@@ -88,7 +89,10 @@ def attention(
     if type(return_lse) is not bool:
         return_lse = _expect_flag("return_lse", return_lse)
     _check_variant(causal_alignment, schedule, target)
-    q, k, v = expect_array("q", q), expect_array("k", k), expect_array("v", v)
+    q = expect_array("q", q)
+    dtype = storage_type(q.dtype)
+    assert dtype is not None, "expect_array has looked"
+    k, v = expect_array("k", k, dtype), expect_array("v", v, dtype)
     for name, array in (("q", q), ("k", k), ("v", v)):
         if array.ndim != 4:
             raise InvalidArgument(f"{name}.shape", array.shape, "four dimensions are allowed: (B, H, N, D)")
@@ -99,9 +103,9 @@ def attention(
     head_dim, head_dim_v = q.shape[3], v.shape[3]
     if drop := head_dim_v == 0:
         # A kernel has at least one column of values; lse is the same for any.
-        v, head_dim_v = np.broadcast_to(np.float32(0), (*v.shape[:3], 1)), 1
+        v, head_dim_v = np.broadcast_to(np.zeros((), v.dtype), (*v.shape[:3], 1)), 1
     steps = bisect_left(QUERY_STEPS, q.shape[2]), bisect_left(KEY_STEPS, k.shape[2])
-    kernel = _kernel(head_dim, head_dim_v, is_causal, causal_alignment, schedule, target, *steps)
+    kernel = _kernel(head_dim, head_dim_v, dtype, is_causal, causal_alignment, schedule, target, *steps)
     o, lse = kernel(q, k, v, scale=scale, **_cpu_options(kernel, threads))
     if drop:
         o = o[..., :0]
@@ -144,6 +148,7 @@ def _cpu_options(kernel: Any, threads: int | None) -> dict[str, int]:
 def _kernel(
     head_dim: int,
     head_dim_v: int,
+    dtype: str,
     is_causal: bool,
     causal_alignment: str,
     schedule: Schedule | None,
@@ -154,7 +159,7 @@ def _kernel(
     """The kernel for a call whose lengths lie at these steps."""
     check_choice("causal_alignment", causal_alignment, ALIGNMENTS[1:])
     causal = causal_alignment if is_causal else None
-    problem = Problem(head_dim, head_dim_v, "float32", causal)
+    problem = Problem(head_dim, head_dim_v, dtype, causal)
     problem, schedule, target = _variant(problem, schedule, _best_target() if target is None else target)
     query_len = (*QUERY_STEPS, QUERY_STEPS[-1] + 1)[query_step]
     key_len = (*KEY_STEPS, KEY_STEPS[-1] + 1)[key_step]

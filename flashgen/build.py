@@ -53,10 +53,10 @@ from flashgen.ir.construct import (
 )
 from flashgen.ir.memory import LoadOp, StoreOp
 from flashgen.ir.regions import MaskOp, YieldOp
-from flashgen.ir.types import NEG_INF, f16, f32, index, strided, tile
+from flashgen.ir.types import NEG_INF, bf16, f16, f32, index, strided, tile
 from flashgen.problem import Problem
 
-STORAGE: dict[str, Attribute] = {"float32": f32, "float16": f16}
+STORAGE: dict[str, Attribute] = {"float32": f32, "float16": f16, "bfloat16": bf16}
 
 
 def build(problem: Problem, br: int, bc: int) -> ModuleOp:

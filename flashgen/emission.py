@@ -51,21 +51,26 @@ def emit(problem: Problem, schedule: Schedule, target: Target, with_main: bool =
         problem=problem,
         schedule=schedule,
         target=target,
-        layers=[f"{target.language}/{layer}" for layer in target.layers],
+        layers=[f"{target.language}/{layer}" for layer in (*target.dtypes[problem.dtype], *target.layers)],
         kernel=kernel,
         launch=launch,
         body=Walker(language, kernel).block(kernel.body),
         with_main=with_main,
-        limits=limits() if with_main else None,
+        limits=limits(problem.dtype) if with_main else None,
     )
     return Emitted(name, schedule, source, launch)
 
 
-def limits() -> dict[str, float]:
-    """The constants of the reference's bound, for float32."""
+def limits(dtype: str) -> dict[str, float]:
+    """The constants of the reference's bound, for results computed in float32 and stored as ``dtype``."""
     from flashgen.reference import ROUNDOFF, SMALLEST, C
 
-    return {"C": float(C), "u": ROUNDOFF["float32"], "smallest": SMALLEST["float32"]}
+    return {
+        "C": float(C),
+        "u": ROUNDOFF["float32"],
+        "u_out": ROUNDOFF[dtype],
+        "smallest": SMALLEST[dtype],
+    }
 
 
 def source(problem: Problem, schedule: Schedule, target: Target, with_main: bool = False) -> str:

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from xdsl.dialects import arith, func, math, memref, scf
 from xdsl.dialects.builtin import ModuleOp
-from xdsl.ir import Block, Operation, SSAValue
+from xdsl.ir import Attribute, Block, Operation, SSAValue
 from xdsl.traits import IsTerminator
 
 from flashgen.analysis.extents import names_of
@@ -34,7 +34,7 @@ from flashgen.ir.compute import (
 )
 from flashgen.ir.memory import LoadOp, StoreOp
 from flashgen.ir.regions import MaskOp, RowSpanOp, SweepOp
-from flashgen.ir.types import element_of, f16, shape_of
+from flashgen.ir.types import bf16, element_of, f16, shape_of
 
 Array = NDArray[Any]
 ORDERINGS = (np.equal, np.not_equal, np.less, np.less_equal, np.greater, np.greater_equal)
@@ -51,7 +51,8 @@ def interpret(
     """Call a module's function on arrays and numbers; outputs are written in place.
 
     dtype: what float32 is computed in: np.float64 shows what the arithmetic means, np.float32 what it rounds
-        to. Arrays of np.float16 stand for float16 storage.
+        to. Arrays of np.float16 stand for float16 storage, those of ml_dtypes.bfloat16 for
+        bfloat16.
     shuffle: run the iterations of parallel loops in random order; they are to be independent.
 
     Returns how often each kind of operation was executed: two `tile.dot` are one tile of keys, a `tile.mask`
@@ -156,8 +157,16 @@ def truncate(frame: Frame, op: arith.TruncFOp, x: Any) -> Any:
 def alloc(frame: Frame, op: memref.AllocOp, *sizes: int) -> Array:
     given = iter(sizes)
     shape = [next(given) if n < 0 else n for n in shape_of(op.memref)]
-    half = element_of(op.memref) == f16
-    return np.full(shape, np.nan, np.float16 if half else frame.dtype)
+    return np.full(shape, np.nan, numpy_type(element_of(op.memref), frame.dtype))
+
+
+def numpy_type(element: Attribute, computed: type) -> type:
+    """Of an array or a tile; ``computed`` is what float32 is computed in."""
+    if element == bf16:
+        from ml_dtypes import bfloat16
+
+        return bfloat16
+    return np.float16 if element == f16 else computed
 
 
 def window(array: Array, indices: Sequence[int], shape: Sequence[int]) -> tuple[Any, Any]:
@@ -175,7 +184,7 @@ def window(array: Array, indices: Sequence[int], shape: Sequence[int]) -> tuple[
 
 def load(frame: Frame, op: LoadOp, array: Array, *indices: int) -> Array:
     shape = shape_of(op.result)
-    out = np.zeros(shape, np.float16 if element_of(op.result) == f16 else frame.dtype)
+    out = np.zeros(shape, numpy_type(element_of(op.result), frame.dtype))
     there, here = window(array, indices, shape)
     if op.in_bounds is not None and out[here].shape != shape:
         at, bounds = tuple(map(int, indices)), array.shape

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING
 
 from flashgen.errors import check_choice, check_positive
 
-DTYPES = {"float32": "f32", "float16": "f16"}
+DTYPES = {"float32": "f32", "float16": "f16", "bfloat16": "bf16"}
+"""Storage types, and what names of kernels call them."""
+
 ALIGNMENTS = (None, "bottom-right", "top-left")
 
 
@@ -19,7 +21,8 @@ class Problem:
 
     head_dim: D, the length of a query and of a key.
     head_dim_v: Dv, the length of a value and of an output row; D where it is not given or None.
-    dtype: storage of q, k, v and o, "float32" or "float16"; arithmetic and lse are float32 either way.
+    dtype: storage of q, k, v and o, "float32", "float16" or "bfloat16"; arithmetic and lse are float32
+        whatever it is.
     causal: None (every key is visible), "bottom-right" (key j is visible to row i when
         j <= i + Nk - Nq: the last row sees every key) or "top-left" (j <= i).
 

@@ -88,10 +88,10 @@ class Bound:
 C = 8
 """The constant of the bound; see ``bound``."""
 
-ROUNDOFF = {"float16": 2.0**-11, "float32": 2.0**-24, "float64": 2.0**-53}
+ROUNDOFF = {"bfloat16": 2.0**-8, "float16": 2.0**-11, "float32": 2.0**-24, "float64": 2.0**-53}
 """Unit roundoffs u: |fl(x) - x| <= u |x|."""
 
-SMALLEST = {"float16": 2.0**-25, "float32": 2.0**-150, "float64": 2.0**-1075}
+SMALLEST = {"bfloat16": 2.0**-134, "float16": 2.0**-25, "float32": 2.0**-150, "float64": 2.0**-1075}
 """Half the smallest subnormal number: what rounding loses below the normal range."""
 
 
@@ -131,7 +131,7 @@ def bound(problem: Problem, q: Array, k: Array, v: Array, scale: float, computed
 
 def max_roundoff(storage: str, computed: str) -> str:
     """The coarser of O's storage and the type computed in: in float64, float32 storage stands for float64."""
-    return storage if storage == "float16" else computed
+    return computed if storage == "float32" else storage
 
 
 @dataclass(frozen=True)

@@ -23,8 +23,8 @@ class Target(ABC):
     """Folder of templates: "cpp" or "cuda"."""
     suffix: ClassVar[str]
     """File name ending of its source."""
-    dtypes: ClassVar[tuple[str, ...]]
-    """Storage types that its templates know."""
+    dtypes: ClassVar[dict[str, tuple[str, ...]]]
+    """Storage types that its templates know; for each, the files that only kernels of that type include."""
     layout: ClassVar[TileLayout]
     layers: ClassVar[tuple[str, ...]]
     """Files of the language's folder that a kernel includes, in order."""

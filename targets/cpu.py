@@ -12,7 +12,16 @@ from flashgen.schedule import Schedule
 from flashgen.targets.base import KEY_STEPS, QUERY_STEPS, Target
 
 FLOAT = 4  # bytes
-COMMON = ("math.hpp", "tiles.hpp", "pack.hpp", "dot.hpp", "sweep.hpp", "memory.hpp", "threads.hpp")
+COMMON = (
+    "math.hpp",
+    "storage.hpp",
+    "tiles.hpp",
+    "pack.hpp",
+    "dot.hpp",
+    "sweep.hpp",
+    "memory.hpp",
+    "threads.hpp",
+)
 
 
 class Cpu(Target):
@@ -20,7 +29,11 @@ class Cpu(Target):
 
     language = "cpp"
     suffix = ".cpp"
-    dtypes = ("float32",)
+    dtypes: ClassVar = {
+        "float32": (),
+        "float16": ("float16.hpp", "narrow.hpp"),
+        "bfloat16": ("bfloat16.hpp", "narrow.hpp"),
+    }
     lanes: ClassVar[int]
     """float32 values in one vector."""
     unroll: ClassVar[int] = 4

@@ -21,7 +21,7 @@ class Cuda(Target):
     name = "cuda"
     language = "cuda"
     suffix = ".cu"
-    dtypes = ("float32", "float16")
+    dtypes: ClassVar = {"float32": (), "float16": ("float16.cuh",), "bfloat16": ("bfloat16.cuh",)}
     layout = TileLayout(odd=True)
     layers = ("threads.cuh", "tiles.cuh", "dot.cuh")
     block_threads = 128

@@ -27,7 +27,7 @@ from flashgen.runtime.cpu_features import missing_features
 from flashgen.schedule import ORDERS, Schedule
 from flashgen.targets.cpu import Avx2, Avx512, Cpu
 from tests import simde
-from tests.strategies import Inputs
+from tests.strategies import STORAGE, Inputs
 
 TARGETS = (Avx2(), Avx512())
 CACHE = Path(__file__).parent.parent / ".pytest_cache" / "kernels"
@@ -100,9 +100,11 @@ def together(part: Sequence[tuple[Problem, Schedule]], target: Cpu) -> str:
     return text
 
 
-def around(functions: str, target: Cpu) -> str:
+def around(functions: str, target: Cpu, dtype: str = "float32") -> str:
     """Functions of a test's own in the place of a kernel, among the layers of an emitted file."""
-    head, end, _ = source(Problem(8), Schedule(br=8, bc=8), target).partition("}  // namespace\n")
+    head, end, _ = source(Problem(8, dtype=dtype), Schedule(br=8, bc=8), target).partition(
+        "}  // namespace\n"
+    )
     assert end
     return head + functions
 
@@ -157,6 +159,6 @@ def call(
 ) -> tuple[np.ndarray, np.ndarray]:
     """O and lse, which hold NaN before: what a kernel leaves unwritten shows."""
     shape = (*x.q.shape[:3], x.v.shape[3])
-    out, lse = (np.full(s, np.nan, np.float32) for s in (shape, shape[:3]))
+    out, lse = np.full(shape, np.nan, STORAGE[kernel.problem.dtype]), np.full(shape[:3], np.nan, np.float32)
     given = {"out": out, "lse": lse} | outputs
     return kernel(x.q, x.k, x.v, scale=x.scale, threads=threads, **given)

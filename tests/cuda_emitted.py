@@ -19,7 +19,7 @@ from flashgen.reference import attention, bound
 from flashgen.schedule import ORDERS, Schedule
 from flashgen.targets.cuda import Cuda
 from tests.cuda_on_cpu.runner import CudaOnCpu, Report
-from tests.strategies import Inputs
+from tests.strategies import STORAGE, Inputs
 
 TARGET = Cuda()
 CACHE = Path(__file__).parent.parent / ".pytest_cache" / "kernels"
@@ -52,7 +52,7 @@ class Emitted:
         sizes = Sizes(batch, hq, hkv, nq, nk)
         o, lse = (
             np.full((batch, hq, nq, *rest), np.nan, dtype)
-            for rest, dtype in (((dv,), self.problem.dtype), ((), np.float32))
+            for rest, dtype in (((dv,), STORAGE[self.problem.dtype]), ((), np.float32))
         )
         numbered = as_strided(lse, (*lse.shape, 1), (*lse.strides, 4 * number)) if number else lse
         workspace = np.full(self.launch.workspace_elements(sizes), np.nan, np.float32)

@@ -12,11 +12,12 @@ import numpy as np
 
 from flashgen.problem import Problem
 from flashgen.reference import attention, bound
+from tests.strategies import STORAGE
 
 
 @dataclass(frozen=True)
 class Case:
-    """One input with its right O and lse; arrays are (B, H, N, D) float32.
+    """One input with its right O and lse; q, k and v are (B, H, N, D) of the problem's type.
 
     digits: how far O may be off, where the right value is known better than by the one bound; lse then
         agrees to a few float32 roundings of itself.
@@ -134,9 +135,20 @@ def zero_sizes() -> Iterator[Case]:
 
 def fused_exponent() -> Iterator[Case]:
     """F14: the exponent at the maximum is exactly 0, so one visible key gives v exactly."""
-    big = np.full((1, 1, 1, 64), 133120, np.float32)
     lse = np.array([[[64 * 133120.0**2]]])
-    yield Case("F14", Problem(64), big, big, big, big.astype(float), lse, digits=0.0, why="133120")
+    for dtype in ("float32", "bfloat16"):
+        big = np.full((1, 1, 1, 64), 133120, STORAGE[dtype])
+        p = Problem(64, dtype=dtype)
+        yield Case("F14", p, big, big, big, big.astype(float), lse, digits=0.0, why=f"133120 in {dtype}")
+
+
+def sums_in_storage() -> Iterator[Case]:
+    """F18: 2048 equal logits, and a few more; a sum of ones stops at 2048 in float16, in bfloat16 at 256."""
+    for dtype, keys in (("float16", 2048), ("float16", 2051), ("bfloat16", 515)):
+        p = Problem(1, dtype=dtype)
+        q, k, v = (np.full((1, 1, n, 1), x, STORAGE[dtype]) for n, x in ((1, 0), (keys, 1), (keys, 100)))
+        lse = np.full((1, 1, 1), np.log(keys))
+        yield Case("F18", p, q, k, v, column(100), lse, digits=0.0, why=f"{keys} keys in {dtype}")
 
 
 def cases() -> list[Case]:
@@ -149,5 +161,6 @@ def cases() -> list[Case]:
         head_dims,
         zero_sizes,
         fused_exponent,
+        sums_in_storage,
     )
     return [case for kind in kinds for case in kind()]

@@ -13,7 +13,7 @@ from flashgen.passes.pipeline import lower
 from flashgen.problem import Problem
 from flashgen.reference import attention, bound
 from flashgen.schedule import ORDERS, Schedule
-from tests.strategies import Inputs
+from tests.strategies import STORAGE, Inputs
 
 COMBINATIONS = [(order, lazy, skip) for order in ORDERS for lazy in (False, True) for skip in (False, True)]
 
@@ -39,7 +39,7 @@ def call(
 ) -> tuple[np.ndarray, np.ndarray, Counter[str]]:
     """O, lse and the counts of an interpreted run, on outputs that hold NaN before."""
     shape = (*x.q.shape[:3], problem.head_dim_v)
-    storage = np.float16 if problem.dtype == "float16" else dtype
+    storage = dtype if problem.dtype == "float32" else STORAGE[problem.dtype]
     o, lse = np.full(shape, np.nan, storage), np.full(shape[:3], np.nan, dtype)
     rng = None if shuffle is None else np.random.default_rng(shuffle)
     counts = interpret(module, x.q, x.k, x.v, o, lse, dtype(x.scale), dtype=dtype, shuffle=rng)

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 from hypothesis import strategies as st
+from ml_dtypes import bfloat16, finfo
 
 from flashgen.problem import ALIGNMENTS, DTYPES, Problem
 from flashgen.reference import visible
@@ -15,6 +16,9 @@ from flashgen.schedule import ORDERS, Schedule
 PRIMES = (2, 3, 5, 7, 11, 13)
 OFFSETS = {"far": 200.0, "farther": 6e4, "farthest": 1e30}
 """Added to every logit. exp(200) is no float32; 6e4 is near finite stand-ins for -inf, and 1e30 beyond."""
+
+STORAGE = {"float32": np.float32, "float16": np.float16, "bfloat16": bfloat16}
+"""NumPy's types by what a Problem calls them; flashgen itself does without the last."""
 
 KINDS = ("plain", *OFFSETS, "rising", "falling", "nan_q", "nan_k", "nan_v", "hidden")
 """What is special about the values. Of float16, "farthest" is as far as that type goes."""
@@ -96,13 +100,13 @@ def make_inputs(
     for name, array in (("nan_q", q), ("nan_k", k), ("nan_v", v)):
         if kind == name and array.size:
             array[tuple(rng.integers(n) for n in array.shape)] = np.nan
-    storage = np.dtype(problem.dtype)
+    storage = STORAGE[problem.dtype]
     return Inputs(kind, q.astype(storage), k.astype(storage), v.astype(storage), scale)
 
 
 def logits(kind: str, problem: Problem, nk: int) -> np.ndarray:
     """A component of k that moves whole rows of logits: far away, or by more than 88 from tile to tile."""
     if kind in OFFSETS:
-        return np.full(nk, min(OFFSETS[kind], float(np.finfo(problem.dtype).max)))
+        return np.full(nk, min(OFFSETS[kind], float(finfo(STORAGE[problem.dtype]).max)))
     steps = 100.0 * np.arange(nk)
     return steps if kind == "rising" else steps[::-1]

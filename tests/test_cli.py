@@ -88,7 +88,7 @@ REFUSED = {
     ),
     "order": (("emit", "--order", "outer"), r"order is 'outer'; one of 'kv-outer', 'q-outer'"),
     "alignment": (("emit", "--causal", "middle"), r"causal is 'middle'; one of .*'bottom-right', 'top-left'"),
-    "dtype": (("emit", "--dtype", "float16"), r"dtype is 'float16'; target avx2 has float32"),
+    "dtype": (("emit", "--dtype", "float64"), r"dtype is 'float64'; one of 'float32', 'float16', 'bfloat16'"),
     "head dim": (("emit", "-d", "0"), r"head_dim is 0; a whole number of at least 1"),
     "value dim": (("emit", "--head-dim-v", "0"), r"head_dim_v is 0; a whole number of at least 1"),
     "tile": (("emit", "--br", "-4"), r"br is -4; a whole number of at least 1"),

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import re
+import sys
 import zipfile
 from pathlib import Path
 
 import numpy as np
 import pytest
+from ml_dtypes import bfloat16
+from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
 from typer.testing import CliRunner
 
@@ -144,8 +147,28 @@ REFUSED = {
         r"v.shape is \(2, 2, 36, 5\); \(2, 2, 37, 5\) is allowed",
     ),
     "rank": ({"k": np.ones((2, 37, 8), F)}, (), r"k.shape is \(2, 37, 8\); four dimensions are allowed"),
-    "dtype": ({"q": np.ones((2, 4, 13, 8))}, (), r"dtype is 'float64'; one of 'float32', 'float16'"),
-    "half": ({"q": np.ones((2, 4, 13, 8), np.float16)}, (), r"dtype is 'float16'; target avx2 has float32"),
+    "dtype": ({"q": np.ones((2, 4, 13, 8))}, (), r"dtype is 'float64'; one of 'float32', 'float16', 'bfl"),
+    "half": ({"q": np.ones((2, 4, 13, 8), np.float16)}, (), r"k.dtype is '<f4'; native float16 is allowed"),
+    "no type": (
+        {},
+        ("--dtype", "float8"),
+        r"dtype is 'float8'; one of 'float32', 'float16', 'bfloat16'",
+    ),
+    "integers": (
+        {"q": np.ones((2, 4, 13, 8), int)},
+        ("--dtype", "float16"),
+        r"q.dtype is '<i8'; a float type is rounded to float16",
+    ),
+    "bytes": (
+        {"k": np.ones((2, 2, 37, 8), bfloat16)},
+        (),
+        r"k.dtype is '\|V2'; two bytes without a type are allowed with --dtype bfloat16",
+    ),
+    "bfloat16 in NumPy's files": (
+        {},
+        ("--dtype", "bfloat16", "--out", "o.npz"),
+        r"out is 'o.npz'; a name that ends in .safetensors is allowed for bfloat16",
+    ),
     "mixed": ({"k": np.ones((2, 2, 37, 8))}, (), r"k.dtype is '<f8'; native float32"),
     "head dim": ({"q": np.ones((2, 4, 13, 0), F)}, (), r"head_dim is 0; a whole number"),
     "objects": ({"q": np.array([None])}, (), r"FILE is 'in.npz'; a .npz file of numbers is allowed"),
@@ -282,19 +305,32 @@ def test_broken_npy(folder: Path) -> None:
         assert re.match(f"error: {message}", done.stderr), done.stderr
 
 
-def test_bfloat16_is_refused(folder: Path) -> None:
-    """NumPy has no such type."""
-    import json
+def test_16_bit_files(folder: Path, arrays: dict[str, np.ndarray]) -> None:
+    """bfloat16 and float16 in .safetensors, bfloat16 as bytes in .npz, and float32 that is rounded: one O."""
+    for dtype in (bfloat16, np.float16):
+        narrow = {name: array.astype(dtype) for name, array in arrays.items()}
+        save_file(narrow, "narrow.safetensors")
+        np.savez("narrow.npz", **narrow)
+        name = np.dtype(dtype).name
+        want, _ = wanted(narrow)
+        for args in (("narrow.safetensors",), ("narrow.npz", "--dtype", name), ("qkv.npz", "--dtype", name)):
+            done = run(*args, "--out", "o.safetensors", "--repeat", "1")
+            assert done.exit_code == 0, done.stderr
+            assert f" {name}, scale" in done.stdout
+            with safe_open("o.safetensors", "numpy") as file:
+                assert file.get_slice("o").get_dtype() == {"bfloat16": "BF16", "float16": "F16"}[name]
+                assert file.get_tensor("o").tobytes() == want.tobytes()
+                assert file.get_tensor("lse").dtype == F
 
-    header = {
-        name: {"dtype": "BF16", "shape": [1, 1, 1, 1], "data_offsets": [2 * n, 2 * n + 2]}
-        for n, name in enumerate("qkv")
-    }
-    text = json.dumps(header).encode()
-    Path("b.safetensors").write_bytes(len(text).to_bytes(8, "little") + text + bytes(6))
-    done = run("b.safetensors")
-    assert done.exit_code == 2
-    assert "error: FILE is 'b.safetensors'; a .safetensors file of types that NumPy has" in done.stderr
+
+def test_without_the_package_of_bfloat16(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    save_file({name: np.ones((1, 1, 1, 8), bfloat16) for name in "qkv"}, "b.safetensors")
+    monkeypatch.setitem(sys.modules, "ml_dtypes", None)
+    for args in (("b.safetensors",), ("qkv.npz", "--dtype", "bfloat16")):
+        done = run(*args)
+        assert done.exit_code == 2
+        message = "error: bfloat16 arrays need the package ml_dtypes: pip install 'flashgen[bfloat16]'; other"
+        assert done.stderr.startswith(message) and done.stderr.count("\n") == 1
 
 
 def test_deviation() -> None:

@@ -33,6 +33,8 @@ def cases() -> list[Case]:
     found: list[Case] = [(Problem(64, causal=causal), None, None) for causal in ALIGNMENTS]
     found += [(Problem(64, causal=causal), 37, 70) for causal in ALIGNMENTS[:2]]
     found += [(Problem(64, causal="top-left"), 5, 7)]
+    found += [(Problem(64, None, "float16", "bottom-right"), None, None)]
+    found += [(Problem(80, None, "bfloat16"), 37, 70)]
     for n, head_dim in enumerate(d for d in HEAD_DIMS if d != 64):
         found.append((Problem(head_dim, causal=ALIGNMENTS[n % 3]), None, None))
         found.append((Problem(head_dim, causal=ALIGNMENTS[(n + 1) % 3]), *((5, 7), (37, 70))[n % 2]))
@@ -67,7 +69,8 @@ def check(kernel: CpuKernel, sizes: list[tuple[int, int]]) -> None:
 
 def case_name(case: Case) -> str:
     problem, br, bc = case
-    return f"{problem.head_dim}-{problem.causal}-{f'{br}x{bc}' if br else 'default'}"
+    tiles = f"{br}x{bc}" if br else "default"
+    return f"{problem.head_dim}-{problem.dtype}-{problem.causal}-{tiles}"
 
 
 @pytest.mark.parametrize("case", cases(), ids=case_name)
@@ -86,6 +89,7 @@ def test_any_head_dimension(target: Cpu) -> None:
         Problem(d, dv, causal=ALIGNMENTS[n % 3])
         for n, (d, dv) in enumerate([*((d, d) for d in UNROUNDED), *UNEQUAL])
     ]
+    problems += [Problem(7, 100, "float16"), Problem(33, 1, "bfloat16", "bottom-right")]
     schedules = pairwise(20, 40)
     wanted = tuple((problem, schedules[(n + m) % 4]) for n, problem in enumerate(problems) for m in range(2))
     for kernel in kernels(Build(target), wanted):

@@ -19,10 +19,10 @@ from flashgen.schedule import FA1, FA2, Schedule
 from tests import cuda_compile
 from tests.cuda_emitted import CACHE, COMBINATIONS, Emitted, emitted, strided
 from tests.cuda_on_cpu.cupy_double import Double
-from tests.strategies import KINDS, Inputs, inputs, make_inputs, problems, schedules
+from tests.strategies import KINDS, STORAGE, Inputs, inputs, make_inputs, problems, schedules
 
 HEAD_DIMS = (32, 64, 80, 128, 256)
-DTYPES = ("float32", "float16")
+DTYPES = ("float32", "float16", "bfloat16")
 BR, BC = 8, 12
 
 Combination = tuple[str, bool, bool]
@@ -43,7 +43,7 @@ def kernel(problem: Problem, combination: Combination, br: int | None = BR, bc: 
 def test_compiles_without_a_warning(head_dim: int, combination: Combination):
     """For every architecture; storage type and mask go round. No more than a few registers spill."""
     n = COMBINATIONS.index(combination) + HEAD_DIMS.index(head_dim)
-    problem = Problem(head_dim, None, DTYPES[n % 2], ALIGNMENTS[n % 3])
+    problem = Problem(head_dim, None, DTYPES[n // 3 % 3], ALIGNMENTS[n % 3])
     for used in cuda_compile.check(kernel(problem, combination, None, None).source).values():
         assert used.static_shared == 0 and used.spill_loads <= 128
 
@@ -67,7 +67,9 @@ HEADS = ((1, 2, 2), (2, 4, 2), (1, 3, 1))
 
 
 @each_combination
-@pytest.mark.parametrize(("dtype", "causal"), [(d, c) for d in DTYPES for c in ALIGNMENTS])
+@pytest.mark.parametrize(
+    ("dtype", "causal"), [*[(d, c) for d in DTYPES[:2] for c in ALIGNMENTS], ("bfloat16", "bottom-right")]
+)
 def test_equals_the_reference_at_hostile_sizes(dtype: str, causal: str | None, combination: Combination):
     tested = kernel(Problem(20, 9, dtype, causal), combination)
     for n, (nq, nk) in enumerate(LENGTHS):
@@ -79,7 +81,7 @@ def test_equals_the_reference_at_hostile_sizes(dtype: str, causal: str | None, c
 def test_equals_the_reference_at_every_head_dim(head_dim: int, combination: Combination):
     """Storage type and mask go round; lengths around the tiles, primes and 0."""
     n = COMBINATIONS.index(combination) + HEAD_DIMS.index(head_dim)
-    tested = kernel(Problem(head_dim, None, DTYPES[n // 3 % 2], ALIGNMENTS[n % 3]), combination)
+    tested = kernel(Problem(head_dim, None, DTYPES[n // 3 % 3], ALIGNMENTS[n % 3]), combination)
     for nq, nk in ((BR - 1, BC - 1), (BR, BC), (BR + 1, BC + 1), (13, 29), (0, 5), (5, 0)):
         tested.check(make_inputs(tested.problem, "plain", (1, 2, 1, nq, nk), head_dim**-0.5, seed=n))
 
@@ -180,13 +182,14 @@ def test_one_visible_key_gives_its_value_to_the_bit():
         assert report.clean and (o == 133120).all()
 
 
-def test_float16_rounds_to_the_nearest_even():
-    """Averages of two neighbours in float16 lie half way between them."""
-    tested = kernel(Problem(4, 64, "float16"), ("q-outer", True, True))
-    v = np.array([np.arange(64), np.arange(64) + 1], np.uint16)[None, None] + 0x3C00
-    q, k = np.zeros((1, 1, 1, 4), np.float16), np.zeros((1, 1, 2, 4), np.float16)
-    o, _, _ = tested.call(Inputs("halves", q, k, v.view(np.float16), 1.0))
-    even = np.arange(64) + np.arange(64) % 2 + 0x3C00
+@pytest.mark.parametrize(("dtype", "one"), [("float16", 0x3C00), ("bfloat16", 0x3F80)])
+def test_what_is_stored_rounds_to_the_nearest_even(dtype: str, one: int):
+    """Averages of two neighbours lie half way between them."""
+    tested = kernel(Problem(4, 64, dtype), ("q-outer", True, True))
+    v = np.array([np.arange(64), np.arange(64) + 1], np.uint16)[None, None] + one
+    q, k = (np.zeros((1, 1, n, 4), STORAGE[dtype]) for n in (1, 2))
+    o, _, _ = tested.call(Inputs("halves", q, k, v.view(STORAGE[dtype]), 1.0))
+    even = np.arange(64) + np.arange(64) % 2 + one
     np.testing.assert_array_equal(o.view(np.uint16).ravel(), even)
 
 
@@ -236,5 +239,5 @@ def test_the_header_says_how_to_launch_it():
     ):
         assert line in kv_outer.source
     q_outer = kernel(Problem(20, 9), ("q-outer", True, True)).source
-    assert "workspace  not used: null" in q_outer and "cuda_fp16" not in q_outer
+    assert "workspace  not used: null" in q_outer and "cuda_fp16" not in q_outer and "bf16" not in q_outer
     assert f"blocks         B * Hkv * group * ceil(Nq / {BR})" in q_outer

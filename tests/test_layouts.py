@@ -20,12 +20,18 @@ from tests.strategies import Inputs, make_inputs
 
 each_target = pytest.mark.parametrize("target", TARGETS, ids=lambda t: t.name)
 PROBLEMS = (Problem(24, 40, causal="bottom-right"), Problem(7, 3))
+NARROW = (Problem(24, 40, "bfloat16", "bottom-right"), Problem(7, 3, "float16"))
 
 
 @cache
 def some(target: Cpu) -> list[CpuKernel]:
-    """D that are whole vectors and that are not; both orders, tiles that are no multiples of anything."""
-    wanted = [(problem, schedule) for problem in PROBLEMS for schedule in pairwise(20, 40)]
+    """D that are whole vectors and that are not; both orders, tiles that are no multiples of anything.
+
+    Each of the narrow types has one kernel.
+    """
+    schedules = pairwise(20, 40)
+    wanted = [(problem, schedule) for problem in PROBLEMS for schedule in schedules]
+    wanted += [(problem, schedules[n]) for n, problem in enumerate(NARROW)]
     return kernels(Build(target), tuple(wanted))
 
 
@@ -86,7 +92,7 @@ def test_layouts_of_outputs(target: Cpu, layout: str) -> None:
         x = inputs(kernel.problem)
         want = call(kernel, x)
         shape = want[0].shape
-        out = LAYOUTS[layout](np.full(shape, 7, np.float32))
+        out = LAYOUTS[layout](np.full(shape, 7, want[0].dtype))
         lse = every_second(np.full(shape[:3], 7, np.float32))
         o, _ = call(kernel, x, out=out, lse=lse)
         assert np.array_equal(o, want[0])

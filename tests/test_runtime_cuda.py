@@ -11,6 +11,7 @@ import sys
 
 import numpy as np
 import pytest
+from ml_dtypes import bfloat16
 
 from flashgen import runtime
 from flashgen.errors import CompileFailure, FlashgenError, InvalidArgument, MissingTool, TargetLimit
@@ -94,6 +95,25 @@ def test_shared_memory_beyond_the_default_is_asked_for(cupy: Double):
     launch = LaunchPlan(LAUNCH.grid, 128, 100 << 10)
     CudaKernel(SOURCE, "attention", PROBLEM, launch)(*arrays())
     assert cupy.reports[0].clean
+
+
+def test_bfloat16_moves_as_bits(cupy: Double, monkeypatch: pytest.MonkeyPatch):
+    """CuPy need not know the type; what comes back is of the caller's."""
+    kernel = CudaKernel(SOURCE, "attention", Problem(D, DV, "bfloat16"), LAUNCH)
+    q, k, v = (x.astype(bfloat16) for x in arrays())
+    seen = []
+
+    def run(q: np.ndarray, k: np.ndarray, v: np.ndarray, o: np.ndarray, lse: np.ndarray, scale: float):
+        seen.extend((q, k, v))
+        o[...], lse[...] = 0x3F80, 2
+
+    monkeypatch.setattr(kernel, "_run", run)
+    o, lse = kernel(q, k, v)
+    assert o.dtype == bfloat16 and (o == 1).all() and (lse == 2).all()
+    for x, bits in zip((q, k, v), seen, strict=True):
+        np.testing.assert_array_equal(bits, x.view(np.uint16))
+    with pytest.raises(InvalidArgument, match=r"k\.dtype is float32; bfloat16 is allowed"):
+        kernel(q, k.astype(np.float32), v)
 
 
 def test_a_tensor_is_packed_as_c_lays_it_out():

@@ -14,11 +14,14 @@ import pytest
 
 from flashgen.runtime.tensors import address
 from tests.compiled import TARGETS, Build, around, library
+from tests.strategies import STORAGE
 
 R, K, C = 31, 47, 75
 """Rows, contraction and columns: no multiples of anything, more than two register blocks."""
 
 PROGRAM = """
+typedef %s Stored;
+typedef flashgen_tensor Tensor;
 constexpr isize R = 31, K = 47, C = 75, W = %d, P = (C + W - 1) / W, whole = unroll * lanes;
 typedef Tile<R, K, round_up(K, whole)> Left;
 typedef Tile<R, C, round_up(C, whole)> Result;
@@ -54,25 +57,31 @@ void reduce_add(void *t, void *s, void *out) { reduce<Add>(Result(t), Spans<R>(s
 void reduce_max(void *t, void *s, void *out) { reduce<Max>(Result(t), Spans<R>(s), Rows<R>(out)); }
 void reduce_maxnum(void *t, void *s, void *out) { reduce<MaxNum>(Result(t), Spans<R>(s), Rows<R>(out)); }
 void scale(void *t, void *factor) { scale_rows(Result(t), Rows<R>(factor)); }
-void pack_keys(void *panels, const flashgen_tensor *t, isize first) {
-  pack_transposed(Panels<P, K, W>(panels), view(array<2>(t), {first, 0}, C));
+void pack_keys(void *panels, const Tensor *t, isize first) {
+  pack_transposed(Panels<P, K, W>(panels), view(array<Stored, 2>(t), {first, 0}, C));
 }
-void pack_values(void *panels, const flashgen_tensor *t, isize first) {
-  pack<C>(Panels<P, K, W>(panels), view(array<2>(t), {first, 0}, K));
+void pack_values(void *panels, const Tensor *t, isize first) {
+  pack<C>(Panels<P, K, W>(panels), view(array<Stored, 2>(t), {first, 0}, K));
 }
-void read_tile(void *out, const flashgen_tensor *t, isize i) { read(Result(out), array<2>(t), {i, 0}); }
-void write_tile(void *in, const flashgen_tensor *t, isize i) { write(Result(in), array<2>(t), {i, 0}); }
-void fill_tile(const flashgen_tensor *t, isize i) { fill(Shape<R, C>(), 7.0f, array<2>(t), {i, 0}); }
-void read_rows(void *out, const flashgen_tensor *t, isize i) { read(Rows<R>(out), array<1>(t), {i}); }
-void write_rows(void *in, const flashgen_tensor *t, isize i) { write(Rows<R>(in), array<1>(t), {i}); }
-void fill_rows(const flashgen_tensor *t, isize i) { fill(Shape<R>(), 7.0f, array<1>(t), {i}); }
+void read_tile(void *out, const Tensor *t, isize i) { read(Result(out), array<Stored, 2>(t), {i, 0}); }
+void write_tile(void *in, const Tensor *t, isize i) { write(Result(in), array<Stored, 2>(t), {i, 0}); }
+void fill_tile(const Tensor *t, isize i) { fill(Shape<R, C>(), 7.0f, array<Stored, 2>(t), {i, 0}); }
+void read_rows(void *out, const Tensor *t, isize i) { read(Rows<R>(out), array<Stored, 1>(t), {i}); }
+void write_rows(void *in, const Tensor *t, isize i) { write(Rows<R>(in), array<Stored, 1>(t), {i}); }
+void fill_rows(const Tensor *t, isize i) { fill(Shape<R>(), 7.0f, array<Stored, 1>(t), {i}); }
 isize floordiv_of(isize a, isize b) { return floordiv(a, b); }
 isize ceildiv_of(isize a, isize b) { return ceildiv(a, b); }
 }
 """
-EACH = pytest.mark.parametrize(
-    "layer", [Build(t) for t in TARGETS] + [Build(TARGETS[1], emulated=True)], indirect=True, ids=str
-)
+
+
+def variant(build_and_type: tuple[Build, str]) -> str:
+    return "-".join(map(str, build_and_type))
+
+
+BUILDS = [*(Build(t) for t in TARGETS), Build(TARGETS[1], emulated=True)]
+EACH = pytest.mark.parametrize("layer", [(build, "float32") for build in BUILDS], indirect=True, ids=variant)
+EACH_TYPE = pytest.mark.parametrize("layer", [*product(BUILDS, STORAGE)], indirect=True, ids=variant)
 
 
 class Tensor(ctypes.Structure):
@@ -81,7 +90,7 @@ class Tensor(ctypes.Structure):
 
 def tensor(a: np.ndarray) -> Tensor:
     pad = [0] * (4 - a.ndim)
-    return Tensor(address(a), (*a.shape, *pad), (*(s // 4 for s in a.strides), *pad))
+    return Tensor(address(a), (*a.shape, *pad), (*(s // a.itemsize for s in a.strides), *pad))
 
 
 def c_argument(a: np.ndarray | Tensor | int) -> object:
@@ -93,8 +102,10 @@ def c_argument(a: np.ndarray | Tensor | int) -> object:
 class Layer:
     """The layer of one target; arrays go in by address."""
 
-    def __init__(self, build: Build):
-        text = around(PROGRAM % build.target.micro[1], build.target)
+    def __init__(self, build: Build, dtype: str):
+        self.dtype = STORAGE[dtype]
+        in_c = "float" if dtype == "float32" else dtype
+        text = around(PROGRAM % (in_c, build.target.micro[1]), build.target, dtype)
         self._lib = ctypes.CDLL(str(library(text, build)))
         self.rows, self.cols, self.panel = (self._lib.sizes(n) for n in range(3))
 
@@ -129,7 +140,7 @@ class Layer:
 
 @pytest.fixture
 def layer(request: pytest.FixtureRequest) -> Layer:
-    return made(request.param)
+    return made(*request.param)
 
 
 made = cache(Layer)
@@ -244,12 +255,12 @@ def test_scale_rows(layer: Layer) -> None:
     np.testing.assert_array_equal(t[:R, :C], x.astype(np.float32) * factor[:, None].astype(np.float32))
 
 
-def arrays(rows: int, cols: int) -> list[np.ndarray]:
+def arrays(dtype: type, rows: int, cols: int) -> list[np.ndarray]:
     """The same values, contiguous and otherwise."""
-    a = np.random.default_rng(rows).normal(size=(rows, cols)).astype(np.float32)
-    wide = np.full((rows, 2 * cols + 3), np.nan, np.float32)
+    a = np.random.default_rng(rows).normal(size=(rows, cols)).astype(dtype)
+    wide = np.full((rows, 2 * cols + 3), np.nan, dtype)
     wide[:, : 2 * cols : 2] = a
-    padded = np.full((rows, cols + 5), np.nan, np.float32)
+    padded = np.full((rows, cols + 5), np.nan, dtype)
     padded[:, :cols] = a
     return [a, padded[:, :cols], wide[:, : 2 * cols : 2], a[::-1, ::-1].copy()[::-1, ::-1], a.T.copy().T]
 
@@ -258,11 +269,11 @@ FIRST = (0, 1, 8, 30, 70)
 """Rows at which tiles begin in an array of 80: from whole ones to one that is all but outside."""
 
 
-@EACH
+@EACH_TYPE
 def test_packing(layer: Layer) -> None:
     """Rows outside the array, and columns behind the last, are 0."""
     for first in FIRST:
-        for keys, values in zip(arrays(80, K), arrays(80, C), strict=True):
+        for keys, values in zip(arrays(layer.dtype, 80, K), arrays(layer.dtype, 80, C), strict=True):
             for name, array, rows in (("pack_keys", keys, C), ("pack_values", values, K)):
                 inner = np.zeros((rows, array.shape[1]), np.float32)
                 inner[: len(array[first : first + rows])] = array[first : first + rows]
@@ -273,19 +284,22 @@ def test_packing(layer: Layer) -> None:
                 assert np.isnan(got[want.size :]).all()
 
 
-@EACH
+@EACH_TYPE
 def test_reading_and_writing(layer: Layer) -> None:
-    """Of a tile, and of one value a row: what lies outside the array reads as 0 and is not written."""
+    """Of a tile, and of one value a row: what lies outside the array reads as 0 and is not written.
+
+    What is written rounds as NumPy, or ml_dtypes, rounds it.
+    """
     rng = np.random.default_rng(6)
     for first in FIRST:
         inside_rows = min(80 - first, R)
-        for array in arrays(80, C):
+        for array in arrays(layer.dtype, 80, C):
             t = layer.tile(np.full((R, C), 5))
             layer("read_tile", t, tensor(array), first)
             np.testing.assert_array_equal(t[:inside_rows, :C], array[first : first + R])
             np.testing.assert_array_equal(t[inside_rows:R, :C], 0)
             check_write(layer, array, first, rng.normal(size=(R, C)).astype(np.float32), "tile")
-        for array in [column for a in arrays(80, 3) for column in a.T[:1]]:
+        for array in [column for a in arrays(layer.dtype, 80, 3) for column in a.T[:1]]:
             t = layer.per_row(np.full(R, 5))
             layer("read_rows", t, tensor(array), first)
             np.testing.assert_array_equal(t[:inside_rows], array[first : first + R])
@@ -305,9 +319,8 @@ def check_write(layer: Layer, array: np.ndarray, first: int, values: np.ndarray,
         want[first : first + R] = wanted[: 80 - first]
         layer(name, *arguments, tensor(array), first)
         np.testing.assert_array_equal(array, want)
-        assert (
-            np.count_nonzero(base.view(np.uint32) != before.view(np.uint32)) <= want[first : first + R].size
-        )
+        bits = f"u{base.itemsize}"
+        assert np.count_nonzero(base.view(bits) != before.view(bits)) <= want[first : first + R].size
         base[...] = before
 
 

@@ -45,6 +45,8 @@ CASES = [
     (Problem(40, 24, causal="top-left"), FA1, "avx2"),
     (Problem(64, causal="bottom-right"), FA2, "avx512"),
     (Problem(7, 3), FA1, "avx512"),
+    (Problem(40, 24, "float16", "bottom-right"), FA2, "avx2"),
+    (Problem(7, 3, "bfloat16"), FA1, "avx512"),
 ]
 SIZES = [
     (),

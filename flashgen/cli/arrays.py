@@ -9,10 +9,12 @@ from typing import BinaryIO
 
 import numpy as np
 
-from flashgen.errors import InvalidArgument
+from flashgen.errors import FlashgenError, InvalidArgument, MissingTool
+from flashgen.runtime.tensors import storage_type
 
 CONTAINERS = (".npz", ".safetensors")
 """Endings of files that hold arrays by name."""
+BYTES_OF_TWO = np.dtype("V2")
 
 
 def load_named(path: Path, names: Sequence[str]) -> list[np.ndarray]:
@@ -34,6 +36,37 @@ def load_npy(argument: str, path: Path) -> np.ndarray:
         array.close()
         raise InvalidArgument(argument, repr(str(path)), "a .npy file is allowed; FILE takes .npz")
     return array
+
+
+def bfloat16() -> type:
+    """The NumPy type. Raises MissingTool."""
+    try:
+        from ml_dtypes import bfloat16
+    except ImportError as error:
+        allowed = "other types, and emitting and compiling kernels of this one, work without"
+        raise MissingTool(
+            f"bfloat16 arrays need the package ml_dtypes: pip install 'flashgen[bfloat16]'; {allowed}"
+        ) from error
+    return bfloat16
+
+
+def stored_as(name: str, array: np.ndarray, dtype: str | None) -> np.ndarray:
+    """The array, rounded to a storage type if one is given.
+
+    NumPy's files keep the bytes of bfloat16 and not its name, which ``dtype`` has to say. Raises
+    InvalidArgument, and MissingTool where the type's package is not here.
+    """
+    if array.dtype == BYTES_OF_TWO:
+        if dtype != "bfloat16":
+            allowed = "two bytes without a type are allowed with --dtype bfloat16"
+            raise InvalidArgument(f"{name}.dtype", repr(array.dtype.str), allowed)
+        return array.view(bfloat16())
+    if dtype is None or storage_type(array.dtype) == dtype:
+        return array
+    if array.dtype.kind != "f" and array.dtype.name != "bfloat16":
+        raise InvalidArgument(f"{name}.dtype", repr(array.dtype.str), f"a float type is rounded to {dtype}")
+    with np.errstate(over="ignore"):  # what is too large becomes infinity, as in any rounding
+        return array.astype(bfloat16() if dtype == "bfloat16" else dtype)
 
 
 def save_named(file: BinaryIO, ending: str, arrays: dict[str, np.ndarray]) -> None:
@@ -60,7 +93,7 @@ def _reading(argument: str, path: Path, allowed: str) -> Iterator[None]:
     """
     try:
         yield
-    except InvalidArgument:
+    except FlashgenError:
         raise
     except Exception as e:
         reason = " ".join(str(e).split()) or type(e).__name__
@@ -89,6 +122,8 @@ def _load_safetensors(path: Path, names: Sequence[str]) -> list[np.ndarray]:
         safe_open(path, framework="numpy") as file,
     ):
         _check_names(path, names, list(file.keys()))
+        if any(file.get_slice(name).get_dtype() == "BF16" for name in names):
+            bfloat16()  # from its import on, NumPy knows the name that safetensors asks it for
         return [file.get_tensor(name) for name in names]
 
 

@@ -73,17 +73,18 @@ def demo(
 def check_input(file: Path) -> tuple[tuple[int, ...], int]:
     """Shape of the file's q, and Dv; that q, k and v fit together. Raises InvalidArgument."""
     from flashgen.cli.arrays import load_named
+    from flashgen.problem import Problem
     from flashgen.runtime.tensors import Form, expect_array, lay_out
 
     arrays = load_named(file, ("q", "k", "v"))
     for name, x in zip("qkv", arrays, strict=True):
-        expect_array(name, x)
+        expect_array(name, x, "float32")
         if x.ndim != 4 or 0 in x.shape:
             raise InvalidArgument(
                 f"{name}.shape", x.shape, "four dimensions above 0 are allowed: (B, H, N, D)"
             )
     q, k, v = (Form(x.shape, x.strides) for x in arrays)
-    lay_out(q.shape[3], v.shape[3], q, k, v, None, None)
+    lay_out(Problem(q.shape[3], v.shape[3]), q, k, v, None, None)
     return q.shape, v.shape[3]
 
 

@@ -20,7 +20,7 @@ from flashgen.cli.options import (
 )
 from flashgen.cli.output import stage_text, write_text
 from flashgen.errors import InvalidArgument
-from flashgen.problem import Problem
+from flashgen.problem import DTYPES, Problem
 from flashgen.schedule import Schedule
 from flashgen.targets import TARGETS, find
 
@@ -34,7 +34,7 @@ def emit(
         int | None, typer.Option("--head-dim-v", metavar="DV", help="Length of a value.", show_default="D")
     ] = None,
     dtype: Annotated[
-        str, typer.Option(metavar="float32|float16", help="Storage of q, k, v and o; float16 only on cuda.")
+        str, typer.Option(metavar="|".join(DTYPES), help="Storage of q, k, v and o; arithmetic is float32.")
     ] = "float32",
     causal: Causal = None,
     order: Order = "q-outer",

@@ -24,8 +24,8 @@ from flashgen.cli.options import (
     RescaleThreshold,
 )
 from flashgen.cli.output import check_output, write
-from flashgen.errors import InvalidArgument, check_positive
-from flashgen.problem import Problem
+from flashgen.errors import InvalidArgument, check_choice, check_positive
+from flashgen.problem import DTYPES, Problem
 from flashgen.schedule import Schedule
 from flashgen.targets import TARGETS, find
 from flashgen.targets.base import Target
@@ -68,6 +68,14 @@ def run(
     scale: Annotated[
         float | None, typer.Option(help="What scores are multiplied by.", show_default="1 / sqrt(D)")
     ] = None,
+    dtype: Annotated[
+        str | None,
+        typer.Option(
+            metavar="|".join(DTYPES),
+            help="Round q, k and v to this type. NumPy's files need it to hold bfloat16.",
+            show_default="the type that they have",
+        ),
+    ] = None,
     target: Annotated[
         str | None,
         typer.Option(
@@ -101,9 +109,12 @@ def run(
     Examples:
       flashgen run qkv.npz --causal --out o.npy
       flashgen run layer.safetensors --names query,key,value --threads 1 --repeat 20
+      flashgen run qkv.npz --dtype float16
       flashgen run --q q.npy --k k.npy --v v.npy --out result.npz --order kv-outer
     """
     check_positive("repeat", repeat)
+    if dtype is not None:
+        check_choice("dtype", dtype, DTYPES)
     check_outputs(out, lse)
     machine = find(target) if target is not None else widest()
     schedule = Schedule(
@@ -115,7 +126,9 @@ def run(
         hoist_packs=hoist_packs,
         rescale_threshold=rescale_threshold,
     )
-    arrays = read_inputs(file, {"q": q, "k": k, "v": v}, names)
+    arrays = read_inputs(file, {"q": q, "k": k, "v": v}, names, dtype)
+    if out is not None:
+        check_has_type(out, arrays[0])
     result = compute(arrays, causal, scale, schedule, machine, threads, repeat)
     if out is not None:
         write("out", out, lambda to: save_output(to, out.suffix, result))
@@ -136,15 +149,25 @@ def check_outputs(out: Path | None, lse: Path | None) -> None:
             raise InvalidArgument("lse", repr(str(lse)), "a file other than out's is allowed")
 
 
+def check_has_type(out: Path, q: ndarray) -> None:
+    """NumPy's files have no name for bfloat16. Raises InvalidArgument."""
+    if q.dtype.name == "bfloat16" and out.suffix != ".safetensors":
+        raise InvalidArgument(
+            "out", repr(str(out)), "a name that ends in .safetensors is allowed for bfloat16"
+        )
+
+
 def widest() -> Target:
     from flashgen.runtime.cpu_features import best_target
 
     return best_target()
 
 
-def read_inputs(file: Path | None, apart: dict[str, Path | None], names: str) -> list[ndarray]:
-    """q, k and v, of four dimensions each. Raises InvalidArgument."""
-    from flashgen.cli.arrays import load_named, load_npy
+def read_inputs(
+    file: Path | None, apart: dict[str, Path | None], names: str, dtype: str | None
+) -> list[ndarray]:
+    """q, k and v, of four dimensions each, rounded to ``dtype``. Raises InvalidArgument or MissingTool."""
+    from flashgen.cli.arrays import load_named, load_npy, stored_as
 
     given = [f"--{name}" for name, path in apart.items() if path is not None]
     if file is not None and given:
@@ -165,7 +188,7 @@ def read_inputs(file: Path | None, apart: dict[str, Path | None], names: str) ->
     for name, array in arrays.items():
         if array.ndim != 4:
             raise InvalidArgument(f"{name}.shape", array.shape, "four dimensions are allowed: (B, H, N, D)")
-    return list(arrays.values())
+    return [stored_as(name, array, dtype) for name, array in arrays.items()]
 
 
 @dataclass(frozen=True)

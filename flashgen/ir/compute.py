@@ -24,7 +24,7 @@ from xdsl.irdl import (
 )
 from xdsl.traits import Pure
 
-from flashgen.ir.types import check, element_of, f16, f32, i1, index, shape_of, tile
+from flashgen.ir.types import NARROW, check, element_of, f32, i1, index, shape_of, tile
 
 
 def check_span(op: IRDLOperation, span: SSAValue | None, rows: int) -> None:
@@ -127,7 +127,7 @@ class DotOp(IRDLOperation):
         shown = "x".join(map(str, result))
         check(fits, f"tile.dot: {m}x{k} by {k2}x{most} does not compose to {shown}")
         elements = {element_of(v) for v in (self.lhs, self.rhs, self.result)}
-        check(elements <= {f16, f32}, "tile.dot: tiles of float16 or float32 wanted")
+        check(elements <= {f32, *NARROW}, "tile.dot: tiles of float32, float16 or bfloat16 wanted")
         mask = self.where is None or (shape_of(self.where) == (m, k) and element_of(self.where) == i1)
         check(mask, "tile.dot: where is an i1 tile shaped as the left side")
         check_span(self, self.over, m)

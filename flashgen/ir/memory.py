@@ -26,14 +26,15 @@ from xdsl.irdl import (
 )
 from xdsl.traits import MemoryReadEffect, MemoryWriteEffect
 
-from flashgen.ir.types import check, f16, f32, shape_of
+from flashgen.ir.types import NARROW, check, f32, shape_of
 
 
 @irdl_op_definition
 class LoadOp(IRDLOperation):
     """`%t = tile.load %k[%b, %g, %j, %c0] (in_bounds)? : memref<?x?x?x8xf32> -> tensor<4x8xf32>`
 
-    float16 storage widens to float32. `in_bounds` says that the whole tile lies within the array.
+    float16 and bfloat16 storage widens to float32. `in_bounds` says that the whole tile lies within the
+    array.
     """
 
     name = "tile.load"
@@ -73,7 +74,7 @@ class LoadOp(IRDLOperation):
 class StoreOp(IRDLOperation):
     """`tile.store %t, %o[%b, %h, %i, %c0] : tensor<4x8xf32>, memref<?x?x?x8xf32>`
 
-    float32 rounds to nearest even where the storage is float16.
+    float32 rounds to nearest even where the storage is float16 or bfloat16.
     """
 
     name = "tile.store"
@@ -112,7 +113,7 @@ def check_access(op: Access) -> None:
     check(want <= rank, f"{op.name}: a rank-{want} tile does not fit a rank-{rank} array")
     stored = cast(MemRefType, op.memref.type).element_type
     held = cast(TensorType, op.tile.type).element_type
-    converts = (stored, held) == (f16, f32)
+    converts = stored in NARROW and held == f32
     check(stored == held or converts, f"{op.name}: {stored} in memory does not convert to {held} in a tile")
 
 

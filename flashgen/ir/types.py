@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from xdsl.dialects.builtin import (
     DYNAMIC_INDEX,
+    BFloat16Type,
     Float16Type,
     Float32Type,
     IndexType,
@@ -15,9 +16,12 @@ from xdsl.dialects.builtin import (
 from xdsl.ir import Attribute, SSAValue
 from xdsl.utils.exceptions import VerifyException
 
+bf16 = BFloat16Type()
 f16 = Float16Type()
 f32 = Float32Type()
 index = IndexType()
+NARROW = (f16, bf16)
+"""Storage types: what is computed in float32 may lie in memory as one of them."""
 NEG_INF = float("-inf")
 
 
@@ -49,7 +53,9 @@ def check(condition: bool, message: str) -> None:
 
 
 __all__ = [
+    "NARROW",
     "NEG_INF",
+    "bf16",
     "check",
     "element_of",
     "f16",

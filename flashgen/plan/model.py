@@ -40,7 +40,7 @@ class Operand:
         in ``memory`` at ``indices``, as panels may be too.
     name: unique in the kernel, after the IR's value.
     shape: extents without padding; of memory only its rank is meant.
-    element: "f32", "f16", "index" or "i1" (of a constant also "f64").
+    element: "f32", "f16", "bf16", "index" or "i1" (of a constant also "f64").
     offset: bytes from the start of the scratch memory (row, tile, packed, span).
     stride: elements from one row of a tile to the next.
     crew: whose scratch memory that is: what the parallel loop around it calls those who work on an iteration.

@@ -6,6 +6,7 @@ from collections.abc import Collection
 from math import prod
 
 from xdsl.dialects.builtin import (
+    BFloat16Type,
     Float16Type,
     Float32Type,
     Float64Type,
@@ -112,6 +113,8 @@ def element_name(t: Attribute) -> str:
             return "i1"
         case Float16Type():
             return "f16"
+        case BFloat16Type():
+            return "bf16"
         case Float32Type():
             return "f32"
         case Float64Type():

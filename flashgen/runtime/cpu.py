@@ -47,9 +47,7 @@ class CpuKernel:
         self._function.argtypes = [ctypes.c_void_p] * 5 + [ctypes.c_float, ctypes.c_int]
         self._function.restype = ctypes.c_int
         self._default_scale = 1 / math.sqrt(problem.head_dim)
-        self._lay_out = functools.lru_cache(LAYOUTS)(
-            functools.partial(lay_out, problem.head_dim, problem.head_dim_v)
-        )
+        self._lay_out = functools.lru_cache(LAYOUTS)(functools.partial(lay_out, problem))
 
     def __repr__(self) -> str:
         return f"<CpuKernel {self.name}>"
@@ -67,26 +65,28 @@ class CpuKernel:
     ) -> tuple[np.ndarray, np.ndarray]:
         """o and lse of q, k and v.
 
-        q: (B, Hq, Nq, D), k: (B, Hkv, Nk, D), v: (B, Hkv, Nk, Dv), float32, Hq a multiple of Hkv; any
-            strides, any of B, Hq, Nq and Nk may be 0. An array whose elements do not lie at multiples of
-            four bytes is copied first.
+        q: (B, Hq, Nq, D), k: (B, Hkv, Nk, D), v: (B, Hkv, Nk, Dv), of the problem's dtype, Hq a multiple of
+            Hkv; any strides, any of B, Hq, Nq and Nk may be 0. An array whose elements do not lie at
+            multiples of their size is copied first.
         scale: of the scores; 0, or of size SCALE_MIN to SCALE_MAX (tensors.py); 1 / sqrt(D) if not given.
-        out: (B, Hq, Nq, Dv), lse: (B, Hq, Nq), float32: written and returned; made if not given. Their
-            memory is apart from the inputs' and each other's (compared by first and last address).
+        out: (B, Hq, Nq, Dv), of the problem's dtype, lse: (B, Hq, Nq), float32: written and returned; made
+            if not given. Their memory is apart from the inputs' and each other's (compared by first and last
+            address).
         threads: at most so many; if not given, what the work is worth, up to $OMP_NUM_THREADS or the
             processors that this process may run on.
 
         A row that sees no key has o = 0 and lse = -inf. Raises InvalidArgument before anything is
         written, and KernelFailure, after which o and lse hold nothing of use.
         """
-        q, k, v = expect_input("q", q), expect_input("k", k), expect_input("v", v)
+        dtype = self.problem.dtype
+        q, k, v = expect_input("q", q, dtype), expect_input("k", k, dtype), expect_input("v", v, dtype)
         out_form = lse_form = None
         given: dict[str, np.ndarray] = {}
         if out is not None:
-            given["out"] = out = expect_output("out", out)
+            given["out"] = out = expect_output("out", out, dtype)
             out_form = Form(out.shape, out.strides)
         if lse is not None:
-            given["lse"] = lse = expect_output("lse", lse)
+            given["lse"] = lse = expect_output("lse", lse, "float32")
             lse_form = Form(lse.shape, lse.strides)
         layout = self._lay_out(
             Form(q.shape, q.strides), Form(k.shape, k.strides), Form(v.shape, v.strides), out_form, lse_form
@@ -97,7 +97,7 @@ class CpuKernel:
         count = choose_threads(threads, layout.work)
 
         if out is None:
-            out = np.empty(layout.o, FLOAT32)
+            out = np.empty(layout.o, q.dtype)
         if lse is None:
             lse = np.empty(layout.lse, FLOAT32)
         if layout.no_heads:

@@ -10,7 +10,7 @@ import numpy as np
 from flashgen.errors import CompileFailure, InvalidArgument, MissingTool, TargetLimit
 from flashgen.plan.launch import LaunchPlan, Sizes
 from flashgen.problem import Problem
-from flashgen.runtime.tensors import Form, expect_scale, lay_out
+from flashgen.runtime.tensors import Form, expect_scale, lay_out, storage_type
 
 TENSOR = np.dtype([("data", np.uint64), ("size", np.int64, (4,)), ("stride", np.int64, (4,))], align=True)
 """flashgen_tensor of the C interface, as NumPy sees it: CuPy passes a 0-dimensional array by value."""
@@ -67,27 +67,26 @@ class CudaKernel:
         that sees no key has o = 0 and lse = -inf. Raises InvalidArgument.
         """
         cupy = self._cupy
-        on_host = not isinstance(q, cupy.ndarray)
+        on_host, dtype = not isinstance(q, cupy.ndarray), getattr(q, "dtype", None)
         with self._device:
             q, k, v = (self._input(n, x, on_host) for n, x in (("q", q), ("k", k), ("v", v)))
             q_form, k_form, v_form = (Form(x.shape, x.strides) for x in (q, k, v))
-            layout = lay_out(
-                self.problem.head_dim, self.problem.head_dim_v, q_form, k_form, v_form, None, None
-            )
+            layout = lay_out(self.problem, q_form, k_form, v_form, None, None)
             factor = 1 / math.sqrt(self.problem.head_dim) if scale is None else expect_scale(scale)
-            o = cupy.empty(layout.o, self.problem.dtype)
+            o = cupy.empty(layout.o, q.dtype)
             lse = cupy.empty(layout.lse, np.float32)
             self._run(q, k, v, o, lse, factor)
-            return (o.get(), lse.get()) if on_host else (o, lse)
+            return (o.get().view(dtype), lse.get()) if on_host else (o, lse)
 
     def _input(self, name: str, x: Any, on_host: bool) -> Any:
         kind = np.ndarray if on_host else self._cupy.ndarray
         if not isinstance(x, kind):
             allowed = "three NumPy arrays or three CuPy arrays are allowed"
             raise InvalidArgument(name, f"of type {type(x).__name__}", allowed)
-        if x.dtype != self.problem.dtype:
+        if storage_type(x.dtype) != self.problem.dtype:
             raise InvalidArgument(f"{name}.dtype", x.dtype, f"{self.problem.dtype} is allowed")
-        return self._cupy.asarray(x)
+        # bfloat16 moves to the GPU as bits: CuPy need not know the type.
+        return self._cupy.asarray(x.view(np.uint16) if on_host and x.dtype.kind == "V" else x)
 
     def _run(self, q: Any, k: Any, v: Any, o: Any, lse: Any, scale: float) -> None:
         sizes = Sizes(q.shape[0], q.shape[1], k.shape[1], q.shape[2], k.shape[2])

@@ -9,6 +9,7 @@ included, is worked out once for each combination: a call of a small problem tak
 from __future__ import annotations
 
 import ctypes
+import functools
 import math
 import numbers
 from collections.abc import Callable
@@ -18,9 +19,11 @@ from typing import NamedTuple
 import numpy as np
 
 from flashgen.errors import InvalidArgument
+from flashgen.problem import Problem
 
-FLOAT = 4  # bytes
 FLOAT32 = np.dtype(np.float32)
+ITEMSIZE = {"float32": 4, "float16": 2, "bfloat16": 2}
+"""Bytes of one number, by what a Problem calls its type."""
 SCALE_MIN = float(np.finfo(np.float32).smallest_normal)
 SCALE_MAX = float(np.finfo(np.float32).max / np.float32(math.log2(math.e)))
 """Kernels multiply the scale by log2 e in float32 (passes base-2 and fold-scale), and may take what is below
@@ -57,13 +60,13 @@ class Layout:
     no_heads: bool
 
 
-def lay_out(
-    head_dim: int, head_dim_v: int, q: Form, k: Form, v: Form, out: Form | None, lse: Form | None
-) -> Layout:
+def lay_out(problem: Problem, q: Form, k: Form, v: Form, out: Form | None, lse: Form | None) -> Layout:
     """Check the forms of a call against each other; an output that is None will be made contiguous.
 
     Raises InvalidArgument.
     """
+    head_dim, head_dim_v = problem.head_dim, problem.head_dim_v
+    stored, computed = ITEMSIZE[problem.dtype], ITEMSIZE["float32"]
     for name, form in (("q", q), ("k", k), ("v", v)):
         if len(form.shape) != 4:
             raise InvalidArgument(f"{name}.shape", form.shape, "four dimensions are allowed: (B, H, N, D)")
@@ -74,46 +77,64 @@ def lay_out(
     _match("v", v, (b, hkv, nk, head_dim_v), "B, H and N as q and k have them, and the kernel's Dv")
     if hq % hkv if hkv else hq:
         raise InvalidArgument("q.shape", q.shape, f"heads that are a multiple of k's {hkv} are allowed")
-    o_form = out or _contiguous((b, hq, nq, head_dim_v))
-    lse_form = lse or _contiguous((b, hq, nq))
+    o_form = out or _contiguous((b, hq, nq, head_dim_v), stored)
+    lse_form = lse or _contiguous((b, hq, nq), computed)
     _match("out", o_form, (b, hq, nq, head_dim_v), "the output's shape")
     _match("lse", lse_form, (b, hq, nq), "one value for each query row")
-    for name, form in (("out", o_form), ("lse", lse_form)):
-        if _meets_itself(form):
+    for name, form, itemsize in (("out", o_form, stored), ("lse", lse_form, computed)):
+        if _meets_itself(form, itemsize):
             allowed = "strides that give every element an address of its own are allowed"
             raise InvalidArgument(f"{name}.strides", form.strides, allowed)
-    words = [word for form in (q, k, v, o_form, lse_form) for word in _words(form)]
+    words = [word for form in (q, k, v, o_form) for word in _words(form, stored)]
+    words += _words(lse_form, computed)
     work = b * hq * nq * nk * (head_dim + head_dim_v)
     return Layout((b, hq, nq, head_dim_v), (b, hq, nq), Block(*words), work, hkv == 0)
 
 
-def expect_array(name: str, value: object) -> np.ndarray:
-    """``value`` if it is an array of native float32; raises InvalidArgument."""
+@functools.lru_cache(64)
+def storage_type(dtype: np.dtype) -> str | None:
+    """What a Problem calls this type; None of one that is not native, or that kernels do not have.
+
+    bfloat16 is known by its name: whoever has such an array has the package that brings the type.
+    """
+    known = dtype.isnative and ITEMSIZE.get(dtype.name) == dtype.itemsize
+    return dtype.name if known else None
+
+
+def expect_array(name: str, value: object, dtype: str | None = None) -> np.ndarray:
+    """``value`` if it is an array of native ``dtype``, of any storage type if that is None.
+
+    Raises InvalidArgument.
+    """
     if type(value) is not np.ndarray:
         if not isinstance(value, np.ndarray) or np.ma.isMaskedArray(value):
             raise InvalidArgument(
                 name, f"of type {type(value).__name__}", "a NumPy array without mask is allowed"
             )
         value = value.view(np.ndarray)
-    if value.dtype != FLOAT32:
-        raise InvalidArgument(f"{name}.dtype", repr(value.dtype.str), "native float32 is allowed")
+    found = storage_type(value.dtype)
+    if found is None or (found != dtype and dtype is not None):
+        shown = value.dtype.name if value.dtype.kind == "V" else value.dtype.str
+        raise InvalidArgument(
+            f"{name}.dtype", repr(shown), f"native {dtype or ' or '.join(ITEMSIZE)} is allowed"
+        )
     return value
 
 
-def expect_input(name: str, value: object) -> np.ndarray:
+def expect_input(name: str, value: object, dtype: str) -> np.ndarray:
     """An array that a kernel can read: a copy, where the elements do not lie at multiples of their size."""
-    array = expect_array(name, value)
+    array = expect_array(name, value, dtype)
     return array if array.flags.aligned else array.copy()
 
 
-def expect_output(name: str, value: object) -> np.ndarray:
+def expect_output(name: str, value: object, dtype: str) -> np.ndarray:
     """An array that a kernel can write; raises InvalidArgument."""
-    array = expect_array(name, value)
+    array = expect_array(name, value, dtype)
     if not array.flags.writeable:
         raise InvalidArgument(name, "read-only", "an array that can be written is allowed")
     if not array.flags.aligned:
         raise InvalidArgument(
-            f"{name}.strides", array.strides, f"elements at multiples of {FLOAT} bytes are allowed"
+            f"{name}.strides", array.strides, f"elements at multiples of {array.itemsize} bytes are allowed"
         )
     return array
 
@@ -150,18 +171,18 @@ def _match(name: str, form: Form, shape: tuple[int, ...], why: str) -> None:
         raise InvalidArgument(f"{name}.shape", form.shape, f"{shape} is allowed: {why}")
 
 
-def _contiguous(shape: tuple[int, ...]) -> Form:
-    strides = [FLOAT]
+def _contiguous(shape: tuple[int, ...], itemsize: int) -> Form:
+    strides = [itemsize]
     for size in shape[:0:-1]:
         strides.append(strides[-1] * max(size, 1))
     return Form(shape, tuple(reversed(strides)))
 
 
-def _meets_itself(form: Form) -> bool:
+def _meets_itself(form: Form, itemsize: int) -> bool:
     """Whether two elements may share an address: unless each dimension steps over all shorter strides."""
     if 0 in form.shape:
         return False
-    reach = FLOAT
+    reach = itemsize
     for stride, size in sorted((abs(stride), size) for size, stride in zip(*form, strict=True) if size > 1):
         if stride < reach:
             return True
@@ -169,9 +190,9 @@ def _meets_itself(form: Form) -> bool:
     return False
 
 
-def _words(form: Form) -> list[int]:
+def _words(form: Form, itemsize: int) -> list[int]:
     rest = 4 - len(form.shape)
-    strides = [stride // FLOAT for stride in form.strides]
+    strides = [stride // itemsize for stride in form.strides]
     return [0, *form.shape, *[1] * rest, *strides, *[0] * rest]
 
 

@@ -1,9 +1,9 @@
 // Panels of the right side of a product, read from where it lies in memory. Columns beyond the last are 0.
 
 // An 8 x 8 block: out[c][r] = in[r][c].
-INLINE void transpose_8x8(float *out, isize out_stride, const float *in, isize in_stride) {
+template <class T> INLINE void transpose_8x8(float *out, isize out_stride, const T *in, isize in_stride) {
   __m256 a[8], b[8];
-  for (int i = 0; i < 8; ++i) a[i] = _mm256_loadu_ps(in + i * in_stride);
+  for (int i = 0; i < 8; ++i) a[i] = get_8(in + i * in_stride);
   for (int i = 0; i < 8; i += 2) {
     b[i] = _mm256_unpacklo_ps(a[i], a[i + 1]);
     b[i + 1] = _mm256_unpackhi_ps(a[i], a[i + 1]);
@@ -20,28 +20,28 @@ INLINE void transpose_8x8(float *out, isize out_stride, const float *in, isize i
 }
 
 // Panels of rows: out[a][d][x] = in[W a + x][d].
-template <isize P, isize K, isize W> INLINE void pack_transposed(Panels<P, K, W> out, View in) {
+template <isize P, isize K, isize W, class T> INLINE void pack_transposed(Panels<P, K, W> out, View<T> in) {
   for (isize n = 0; n < P * W; n += 8) {
     float *const to = out.p + n / W * (K * W) + n % W;
-    const float *const from = in.p + n * in.row_stride;
+    const T *const from = in.p + n * in.row_stride;
     isize k = 0;
     if (in.col_stride == 1 && n + 8 <= in.rows)
       for (; k + 8 <= K; k += 8) transpose_8x8(to + k * W, W, from + k, in.row_stride);
     for (; k < K; ++k)
       for (isize x = 0; x < 8; ++x)
-        to[k * W + x] = n + x < in.rows ? from[x * in.row_stride + k * in.col_stride] : 0.0f;
+        to[k * W + x] = n + x < in.rows ? get(from + x * in.row_stride + k * in.col_stride) : 0.0f;
   }
 }
 
 // Panels of columns: out[a][k][x] = in[k][W a + x], where `in` has C columns.
-template <isize C, isize P, isize K, isize W> INLINE void pack(Panels<P, K, W> out, View in) {
+template <isize C, isize P, isize K, isize W, class T> INLINE void pack(Panels<P, K, W> out, View<T> in) {
   for (isize a = 0; a < P; ++a)
     for (isize k = 0; k < K; ++k) {
       float *const to = out.p + (a * K + k) * W;
-      const float *const from = in.p + k * in.row_stride + a * W * in.col_stride;
+      const T *const from = in.p + k * in.row_stride + a * W * in.col_stride;
       if (k < in.rows && in.col_stride == 1 && (a + 1) * W <= C)
-        memcpy(to, from, W * sizeof(float));
+        copy<W>(to, from);
       else
-        for (isize x = 0; x < W; ++x) to[x] = k < in.rows && a * W + x < C ? from[x * in.col_stride] : 0.0f;
+        for (isize x = 0; x < W; ++x) to[x] = k < in.rows && a * W + x < C ? get(from + x * in.col_stride) : 0.0f;
     }
 }

@@ -38,73 +38,73 @@ template <isize R> struct Spans {
   }
 };
 
-// N dimensions, sizes and strides in elements.
-template <int N> struct Array {
-  float *p;
+// N dimensions of numbers of type T, sizes and strides in elements.
+template <class T, int N> struct Array {
+  T *p;
   isize size[N], stride[N];
-  INLINE float *at(const isize (&index)[N]) const {
-    float *here = p;
+  INLINE T *at(const isize (&index)[N]) const {
+    T *here = p;
     for (int n = 0; n < N; ++n) here += index[n] * stride[n];
     return here;
   }
 };
-template <int N> INLINE Array<N> array(const flashgen_tensor *t) {
-  Array<N> a;
-  a.p = (float *)t->data;
+template <class T, int N> INLINE Array<T, N> array(const flashgen_tensor *t) {
+  Array<T, N> a;
+  a.p = (T *)t->data;
   for (int n = 0; n < N; ++n) a.size[n] = t->size[n], a.stride[n] = t->stride[n];
   return a;
 }
 
 // A tile that is used where it lies: `rows` of it are inside the array.
-struct View {
-  const float *p;
+template <class T> struct View {
+  const T *p;
   isize rows, row_stride, col_stride;
 };
-template <int N> INLINE View view(const Array<N> &a, const isize (&index)[N], isize rows) {
+template <class T, int N> INLINE View<T> view(const Array<T, N> &a, const isize (&index)[N], isize rows) {
   const isize inside = larger(0, smaller(rows, a.size[N - 2] - index[N - 2]));
   return {inside ? a.at(index) : a.p, inside, a.stride[N - 2], a.stride[N - 1]};
 }
 
-template <isize R, isize C, isize S, int N>
-INLINE void read(Tile<R, C, S> t, const Array<N> &a, const isize (&index)[N]) {
-  const View v = view(a, index, R);
+template <isize R, isize C, isize S, class T, int N>
+INLINE void read(Tile<R, C, S> t, const Array<T, N> &a, const isize (&index)[N]) {
+  const View<T> v = view(a, index, R);
   for (isize r = 0; r < v.rows; ++r)
     if (v.col_stride == 1)
-      memcpy(t.at(r, 0), v.p + r * v.row_stride, C * sizeof(float));
+      copy<C>(t.at(r, 0), v.p + r * v.row_stride);
     else
-      for (isize c = 0; c < C; ++c) *t.at(r, c) = v.p[r * v.row_stride + c * v.col_stride];
+      for (isize c = 0; c < C; ++c) *t.at(r, c) = get(v.p + r * v.row_stride + c * v.col_stride);
   for (isize r = v.rows; r < R; ++r) memset(t.at(r, 0), 0, C * sizeof(float));
 }
-template <isize R, int N> INLINE void read(Rows<R> t, const Array<N> &a, const isize (&index)[N]) {
+template <isize R, class T, int N> INLINE void read(Rows<R> t, const Array<T, N> &a, const isize (&index)[N]) {
   const isize inside = larger(0, smaller(R, a.size[N - 1] - index[N - 1]));
-  for (isize r = 0; r < inside; ++r) t[r] = a.at(index)[r * a.stride[N - 1]];
+  for (isize r = 0; r < inside; ++r) t[r] = get(a.at(index) + r * a.stride[N - 1]);
   for (isize r = inside; r < R; ++r) t[r] = 0.0f;
 }
-template <isize R, isize C, isize S, int N>
-INLINE void write(Tile<R, C, S> t, const Array<N> &a, const isize (&index)[N]) {
+template <isize R, isize C, isize S, class T, int N>
+INLINE void write(Tile<R, C, S> t, const Array<T, N> &a, const isize (&index)[N]) {
   const isize rows = smaller(R, a.size[N - 2] - index[N - 2]), step = a.stride[N - 2], each = a.stride[N - 1];
   for (isize r = 0; r < rows; ++r)
     if (each == 1)
-      memcpy(a.at(index) + r * step, t.at(r, 0), C * sizeof(float));
+      copy<C>(a.at(index) + r * step, t.at(r, 0));
     else
-      for (isize c = 0; c < C; ++c) a.at(index)[r * step + c * each] = *t.at(r, c);
+      for (isize c = 0; c < C; ++c) put(a.at(index) + r * step + c * each, *t.at(r, c));
 }
-template <isize R, int N> INLINE void write(Rows<R> t, const Array<N> &a, const isize (&index)[N]) {
+template <isize R, class T, int N> INLINE void write(Rows<R> t, const Array<T, N> &a, const isize (&index)[N]) {
   const isize rows = smaller(R, a.size[N - 1] - index[N - 1]);
-  for (isize r = 0; r < rows; ++r) a.at(index)[r * a.stride[N - 1]] = t[r];
+  for (isize r = 0; r < rows; ++r) put(a.at(index) + r * a.stride[N - 1], t[r]);
 }
 
 // The extents of a tile that has no memory of its own: x in all of its elements.
 template <isize... extents> struct Shape {};
-template <isize R, isize C, int N>
-INLINE void fill(Shape<R, C>, float x, const Array<N> &a, const isize (&index)[N]) {
+template <isize R, isize C, class T, int N>
+INLINE void fill(Shape<R, C>, float x, const Array<T, N> &a, const isize (&index)[N]) {
   const isize rows = smaller(R, a.size[N - 2] - index[N - 2]);
   for (isize r = 0; r < rows; ++r)
-    for (isize c = 0; c < C; ++c) a.at(index)[r * a.stride[N - 2] + c * a.stride[N - 1]] = x;
+    for (isize c = 0; c < C; ++c) put(a.at(index) + r * a.stride[N - 2] + c * a.stride[N - 1], x);
 }
-template <isize R, int N> INLINE void fill(Shape<R>, float x, const Array<N> &a, const isize (&index)[N]) {
+template <isize R, class T, int N> INLINE void fill(Shape<R>, float x, const Array<T, N> &a, const isize (&index)[N]) {
   const isize rows = smaller(R, a.size[N - 1] - index[N - 1]);
-  for (isize r = 0; r < rows; ++r) a.at(index)[r * a.stride[N - 1]] = x;
+  for (isize r = 0; r < rows; ++r) put(a.at(index) + r * a.stride[N - 1], x);
 }
 
 // Rows times a factor each; a row whose factor is 1 is left alone, for x * 1 is x.

@@ -56,8 +56,10 @@ class Double:
         return array if isinstance(array, ndarray) else np.array(array).view(ndarray)
 
     def empty(self, shape: int | tuple[int, ...], dtype: object) -> ndarray:
-        """Filled with NaN: memory that nothing has written."""
-        return np.full(shape, np.nan, dtype).view(ndarray)
+        """Filled with NaN, or the largest number: memory that nothing has written."""
+        return np.full(shape, np.nan if np.dtype(dtype).kind == "f" else np.iinfo(dtype).max, dtype).view(
+            ndarray
+        )
 
     def RawModule(self, *, code: str, options: tuple[str, ...]) -> SimpleNamespace:
         def get_function(name: str) -> _Function:

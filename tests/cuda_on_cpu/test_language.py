@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from ml_dtypes import bfloat16
 
 from flashgen.errors import CompileFailure
 from tests.cuda_on_cpu.runner import CudaOnCpu
@@ -86,6 +87,7 @@ def test_float32_functions():
 
 def convert(values: np.ndarray, body: str, kinds: tuple[str, str], out: type) -> np.ndarray:
     source = f"""
+    #include <cuda_bf16.h>
     #include <cuda_fp16.h>
     extern "C" __global__ void kernel(const {kinds[0]} *x, {kinds[1]} *y, int n) {{
       for (int i = threadIdx.x; i < n; i += blockDim.x) {body}
@@ -122,6 +124,19 @@ def test_float32_rounds_to_float16_as_ieee_says():
     assert np.isnan(
         convert(np.float32([np.nan]), "y[i] = __float2half_rn(x[i]);", ("float", "__half"), np.float16)
     )
+
+
+def test_bfloat16_converts_as_ml_dtypes_does():
+    """All of them to float32; back with their neighbours in float32 and what is half way between two."""
+    every = np.arange(1 << 16, dtype=np.uint16).view(bfloat16)
+    wide = convert(every, "y[i] = __bfloat162float(x[i]);", ("__nv_bfloat16", "float"), np.float32)
+    np.testing.assert_array_equal(wide, every.astype(np.float32))
+    near = np.concatenate(
+        [(wide.view(np.uint32) + step).view(np.float32) for step in (0, 1, 0x7FFF, 0x8000, 0x8001)]
+    )
+    near = np.append(near[~np.isnan(near)], np.float32(np.nan))
+    got = convert(near, "y[i] = __float2bfloat16_rn(x[i]);", ("float", "__nv_bfloat16"), bfloat16)
+    np.testing.assert_array_equal(got.astype(np.float32), near.astype(bfloat16).astype(np.float32))
 
 
 def test_a_signature_that_the_source_does_not_have_is_refused():

@@ -8,6 +8,7 @@
 #define SIMDE_AT_WORK
 #include <simde/x86/avx2.h>
 #include <simde/x86/avx512.h>
+#include <simde/x86/f16c.h>
 #include <simde/x86/fma.h>
 #undef SIMDE_AT_WORK
 
