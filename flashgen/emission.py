@@ -51,7 +51,7 @@ def emit(problem: Problem, schedule: Schedule, target: Target, with_main: bool =
         problem=problem,
         schedule=schedule,
         target=target,
-        layers=[f"{target.language}/{layer}" for layer in target.layers],
+        layers=[f"{target.language}/{layer}" for layer in target.layers(schedule)],
         kernel=kernel,
         launch=launch,
         body=Walker(language, kernel).block(kernel.body),
@@ -96,4 +96,5 @@ def command(problem: Problem, schedule: Schedule, target: Target) -> str:
     words += [f"--order {schedule.order}", f"--br {schedule.br}", f"--bc {schedule.bc}"]
     words.append("--lazy-rescale" if schedule.lazy_rescale else "--no-lazy-rescale")
     words.append("--causal-skip" if schedule.causal_skip else "--no-causal-skip")
+    words.append(f"--panel {schedule.panel}")
     return " ".join(words)

@@ -26,8 +26,6 @@ class Target(ABC):
     dtypes: ClassVar[tuple[str, ...]]
     """Storage types that its templates know."""
     layout: ClassVar[TileLayout]
-    layers: ClassVar[tuple[str, ...]]
-    """Files of the language's folder that a kernel includes, in order."""
     block_threads: ClassVar[int] = 0
     """Threads of a block that share its tiles; barriers are then part of the plan. 0: each has its own."""
 
@@ -51,6 +49,10 @@ class Target(ABC):
         QUERY_STEPS and KEY_STEPS alone: kernels are remembered by where the lengths lie among them.
         """
         return schedule
+
+    @abstractmethod
+    def layers(self, schedule: Schedule) -> tuple[str, ...]:
+        """Files of the language's folder that a kernel of a complete schedule includes, in order."""
 
     @abstractmethod
     def fill(self, problem: Problem, schedule: Schedule) -> Schedule:

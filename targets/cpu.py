@@ -12,11 +12,17 @@ from flashgen.schedule import Schedule
 from flashgen.targets.base import KEY_STEPS, QUERY_STEPS, Target
 
 FLOAT = 4  # bytes
-COMMON = ("math.hpp", "tiles.hpp", "pack.hpp", "dot.hpp", "sweep.hpp", "threads.hpp")
+PACKED, IN_PLACE = ("pack.hpp", "dot.hpp"), ("dot_in_place.hpp",)
+
+
+IN_PLACE_TILES = 4, 256
+"""Br and Bc for products in place: rows that share each read of K and V in registers (``most_rows`` of
+dot_in_place.hpp), and so many columns that what is done once a tile counts for little."""
 
 
 class Cpu(Target):
-    """What both have in common: a micro-kernel of ``micro`` rows and columns, operands packed in panels."""
+    """What both have in common: a micro-kernel of ``micro`` rows and columns for operands packed in panels,
+    and products that read K and V in place."""
 
     language = "cpp"
     suffix = ".cpp"
@@ -30,8 +36,8 @@ class Cpu(Target):
     operand's row and one of the other's fit the vector registers."""
     max_threads: ClassVar[int] = 1024
     """Threads that a kernel can be told to use."""
-    layers: ClassVar[tuple[str, ...]]
-    """Files of the language's folder that a kernel includes, in order: vectors first."""
+    vectors: ClassVar[str]
+    """The file of the language's folder that has its operations on vectors."""
     flags: ClassVar[tuple[str, ...]]
     """Compiler flags that choose the instruction set."""
     features: ClassVar[tuple[str, ...]]
@@ -39,14 +45,14 @@ class Cpu(Target):
     scratch_limit: ClassVar[int] = 64 << 20
     """Bytes of tile buffers that one thread may hold."""
 
+    def layers(self, schedule: Schedule) -> tuple[str, ...]:
+        dots = PACKED if schedule.panel else IN_PLACE
+        return (self.vectors, "math.hpp", "tiles.hpp", *dots, "sweep.hpp", "threads.hpp")
+
     def fill(self, problem: Problem, schedule: Schedule) -> Schedule:
-        rows, cols = self.default_tiles(problem)
-        return replace(
-            schedule,
-            br=schedule.br or rows,
-            bc=schedule.bc or cols,
-            panel=self.micro[1] if schedule.panel is None else schedule.panel,
-        )
+        panel = self.micro[1] if schedule.panel is None else schedule.panel
+        rows, cols = self.default_tiles(problem) if panel else IN_PLACE_TILES
+        return replace(schedule, br=schedule.br or rows, bc=schedule.bc or cols, panel=panel)
 
     def suit(self, problem: Problem, schedule: Schedule, query_len: int, key_len: int) -> Schedule:
         """Operations go over whole tiles, so a short call wants a small one."""
@@ -65,8 +71,8 @@ class Cpu(Target):
         return 192 // mr * mr, round_up(bc, nr)
 
     def check(self, problem: Problem, schedule: Schedule) -> None:
-        if schedule.panel != self.micro[1]:
-            allowed = f"target {self.name} packs panels of {self.micro[1]} columns"
+        if schedule.panel not in (0, self.micro[1]):
+            allowed = f"target {self.name} packs panels of {self.micro[1]} columns, or with 0 none"
             raise InvalidArgument("panel", schedule.panel, allowed)
         assert schedule.br is not None and schedule.bc is not None
         if (need := self.scratch(problem, schedule.br, schedule.bc)) > self.scratch_limit:
@@ -94,8 +100,8 @@ class Avx2(Cpu):
     name = "avx2"
     lanes = 8
     micro = (6, 16)
-    layout = TileLayout(rows=micro[0], cols=Cpu.unroll * lanes)
-    layers = ("avx2.hpp", *COMMON)
+    layout = TileLayout(rows=micro[0], cols=Cpu.unroll * lanes, in_place=True)
+    vectors = "avx2.hpp"
     flags = ("-march=x86-64-v3",)
     features = ("avx", "avx2", "fma", "f16c", "bmi1", "bmi2", "abm", "movbe")
 
@@ -106,7 +112,7 @@ class Avx512(Cpu):
     name = "avx512"
     lanes = 16
     micro = (14, 32)
-    layout = TileLayout(rows=micro[0], cols=Cpu.unroll * lanes)
-    layers = ("avx512.hpp", *COMMON)
+    layout = TileLayout(rows=micro[0], cols=Cpu.unroll * lanes, in_place=True)
+    vectors = "avx512.hpp"
     flags = ("-march=x86-64-v4", "-mprefer-vector-width=512")
     features = (*Avx2.features, "avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl")

@@ -23,7 +23,6 @@ class Cuda(Target):
     suffix = ".cu"
     dtypes = ("float32", "float16")
     layout = TileLayout(odd=True)
-    layers = ("threads.cuh", "tiles.cuh", "dot.cuh")
     block_threads = 128
     architectures: ClassVar[tuple[str, ...]] = ("sm_80", "sm_90")
     shared_limit: ClassVar[int] = 163 << 10
@@ -32,6 +31,9 @@ class Cuda(Target):
     """What tiles that the target chooses may take: they run on every GPU from sm_80 on."""
     side: ClassVar[int] = 64
     """Rows and columns of a tile of scores where there is room: 32 elements of it for each thread."""
+
+    def layers(self, schedule: Schedule) -> tuple[str, ...]:
+        return ("threads.cuh", "tiles.cuh", "dot.cuh")
 
     def fill(self, problem: Problem, schedule: Schedule) -> Schedule:
         """Open tile sizes are halved until the tiles fit, columns before rows."""

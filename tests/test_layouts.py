@@ -25,8 +25,9 @@ PROBLEMS = (Problem(24, 40, causal="bottom-right"), Problem(7, 3))
 @cache
 def some(target: Cpu) -> list[CpuKernel]:
     """D that are whole vectors and that are not; both orders, tiles that are no multiples of anything."""
-    wanted = [(problem, schedule) for problem in PROBLEMS for schedule in pairwise(20, 40)]
-    return kernels(Build(target), tuple(wanted))
+    packed = [(problem, schedule) for problem in PROBLEMS for schedule in pairwise(20, 40)]
+    in_place = [(problem, schedule) for problem in PROBLEMS for schedule in pairwise(5, 40, panel=0)]
+    return kernels(Build(target), (*packed, *in_place))
 
 
 def inputs(problem: Problem, nq: int = 33, nk: int = 93) -> Inputs:

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from flashgen.cli.options import Bc, Br, Causal, CausalSkip, LazyRescale, Order, make_schedule
+from flashgen.cli.options import Bc, Br, Causal, CausalSkip, LazyRescale, Order, Panel, make_schedule
 from flashgen.cli.output import stage_text, write_text
 from flashgen.errors import InvalidArgument
 from flashgen.problem import Problem
@@ -33,6 +33,7 @@ def emit(
     bc: Bc = None,
     lazy_rescale: LazyRescale = True,
     causal_skip: CausalSkip = True,
+    panel: Panel = None,
     output: Annotated[
         Path | None,
         typer.Option(
@@ -74,7 +75,7 @@ def emit(
     """
     machine = find(target)
     problem = Problem(head_dim, head_dim_v, dtype, causal)
-    schedule = machine.complete(problem, make_schedule(order, br, bc, lazy_rescale, causal_skip))
+    schedule = machine.complete(problem, make_schedule(order, br, bc, lazy_rescale, causal_skip, panel))
     asked = [
         option
         for option, given in (

@@ -34,6 +34,14 @@ Br = Annotated[
 Bc = Annotated[
     int | None, typer.Option("--bc", help="Rows of a key tile.", show_default="the target decides")
 ]
+Panel = Annotated[
+    int | None,
+    typer.Option(
+        "--panel",
+        help="Columns of a packed panel of K and V; 0 reads them where they lie, for few queries.",
+        show_default="the target decides",
+    ),
+]
 LazyRescale = Annotated[
     bool,
     typer.Option(
@@ -65,6 +73,11 @@ def spell_out(args: list[str]) -> list[str]:
 
 
 def make_schedule(
-    order: str, br: int | None, bc: int | None, lazy_rescale: bool, causal_skip: bool
+    order: str,
+    br: int | None,
+    bc: int | None,
+    lazy_rescale: bool,
+    causal_skip: bool,
+    panel: int | None = None,
 ) -> Schedule:
-    return Schedule(order, br, bc, lazy_rescale, causal_skip)
+    return Schedule(order, br, bc, lazy_rescale, causal_skip, panel)

@@ -20,6 +20,7 @@ from flashgen.cli.options import (
     CausalSkip,
     LazyRescale,
     Order,
+    Panel,
     make_schedule,
 )
 from flashgen.cli.output import check_output, write
@@ -80,6 +81,7 @@ def run(
     bc: Bc = None,
     lazy_rescale: LazyRescale = True,
     causal_skip: CausalSkip = True,
+    panel: Panel = None,
     threads: Annotated[
         int | None,
         typer.Option(
@@ -103,7 +105,7 @@ def run(
     check_positive("repeat", repeat)
     check_outputs(out, lse)
     machine = find(target) if target is not None else widest()
-    schedule = make_schedule(order, br, bc, lazy_rescale, causal_skip)
+    schedule = make_schedule(order, br, bc, lazy_rescale, causal_skip, panel)
     arrays = read_inputs(file, {"q": q, "k": k, "v": v}, names)
     result = compute(arrays, causal, scale, schedule, machine, threads, repeat)
     if out is not None:

@@ -60,8 +60,8 @@ class Operand:
 class Statement:
     """One operation, in order.
 
-    op: the IR operation's name with _ for the dot ("tile_dot"), or what the plan adds: "copy", and
-        "tile_fill" for a store of one value.
+    op: the IR operation's name with _ for the dot ("tile_dot"), or what the plan adds: "copy", "tile_fill"
+        for a store of one value, and "tile_dot_in_place" for a product whose right side is a view.
     form: "operation" has a macro of its own; "elementwise" is an expression for every element of outs[0];
         "scalar" an expression that defines outs[0].
     outs, ins: results and operands.

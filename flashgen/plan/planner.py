@@ -38,7 +38,7 @@ class Planner:
     def __init__(self, function: func.FuncOp, layout: TileLayout, reserved: Collection[str]):
         self._function = function
         self._at = Placement(function, layout, reserved)
-        self._stored = stored(function)
+        self._stored, self._reads_in_place = stored(function), layout.in_place
 
     def plan(self) -> KernelPlan:
         params = [self._at.local(arg) for arg in self._function.body.block.args]
@@ -147,7 +147,7 @@ class Planner:
 
     def _load(self, op: LoadOp) -> list[Statement]:
         source, *indices = self._at.all(op.operands)
-        if viewed(op, self._stored):
+        if viewed(op, self._stored, self._reads_in_place):
             element = element_name(element_of(op.memref))
             name = self._at.name(op.result, "view")
             self._at[op.result] = Operand(
@@ -184,16 +184,23 @@ class Planner:
         return [Statement("tile_sweep", outs=outs, ins=ins, attrs=attrs, body=body)]
 
     def _dot(self, op: DotOp) -> list[Statement]:
-        """ins: left and right side. attrs: over, only and where, operands or None; transpose, accumulate."""
+        """ins: left and right side. attrs: over, only and where, operands or None; transpose, accumulate.
+
+        Of a right side that is a view: tile_dot_in_place, whose attrs have for these three the span of the
+        view's rows, or None.
+        """
         ins = self._at.all((op.lhs, op.rhs))
         roles = {n: self._at[v] if (v := getattr(op, n)) else None for n in ("over", "only", "where")}
-        attrs = roles | {"transpose": op.transpose is not None, "accumulate": op.acc is not None}
+        attrs = {"transpose": op.transpose is not None, "accumulate": op.acc is not None}
+        name = "tile_dot"
+        if ins[1].kind == "view":
+            name, roles = "tile_dot_in_place", {"span": roles["only" if attrs["transpose"] else "over"]}
+            if attrs["transpose"] and op.over is not None:
+                raise CannotEmit("tile.dot with a loaded, transposed right side, over a part of its columns")
         before = self._in_place(op, op.acc)
-        declares = op.acc is None
-        return [
-            *before,
-            Statement("tile_dot", outs=[self._at[op.result]], ins=ins, attrs=attrs, declares=declares),
-        ]
+        place = self._at[op.result]
+        dot = Statement(name, outs=[place], ins=ins, attrs=roles | attrs, declares=op.acc is None)
+        return [*before, dot]
 
     def _scale_rows(self, op: ScaleRowsOp) -> list[Statement]:
         """ins: one factor a row. outs[0] is scaled where it is."""

@@ -18,6 +18,22 @@ INLINE lanes_mask columns(isize c, isize lo, isize hi) {
   return _mm256_castsi256_ps(_mm256_and_si256(from, _mm256_cmpgt_epi32(_mm256_set1_epi32((int)hi), at)));
 }
 
+// The first n floats; what lies beyond is not read, and 0.
+INLINE vec load_first(const float *p, isize n) {
+  return _mm256_maskload_ps(p, _mm256_castps_si256(columns(0, 0, n)));
+}
+
+// Lane n is the sum of the lanes of x[n], added in the same order for every n.
+INLINE vec totals(const vec (&x)[lanes]) {
+  vec pairs[4], fours[2];
+  for (int n = 0; n < 4; ++n)
+    pairs[n] = _mm256_unpacklo_ps(x[2 * n], x[2 * n + 1]) + _mm256_unpackhi_ps(x[2 * n], x[2 * n + 1]);
+  for (int n = 0; n < 2; ++n)
+    fours[n] = _mm256_shuffle_ps(pairs[2 * n], pairs[2 * n + 1], 0x44) +
+               _mm256_shuffle_ps(pairs[2 * n], pairs[2 * n + 1], 0xEE);
+  return _mm256_permute2f128_ps(fours[0], fours[1], 0x20) + _mm256_permute2f128_ps(fours[0], fours[1], 0x31);
+}
+
 // The low bits of t hold n + 127: x * 2^n, and 0 where n is -127.
 INLINE vec scale_by_power(vec x, vec t) {
   return x * _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_castps_si256(t), 23));

@@ -20,6 +20,30 @@ INLINE lanes_mask columns(isize c, isize lo, isize hi) {
   return _mm512_mask_cmpgt_epi32_mask(from, _mm512_set1_epi32((int)hi), at);
 }
 
+// The first n floats; what lies beyond is not read, and 0.
+INLINE vec load_first(const float *p, isize n) { return _mm512_maskz_loadu_ps((lanes_mask)((1u << n) - 1), p); }
+
+// Of each four lanes of a and of b the lower or the upper two.
+template <bool upper> INLINE vec unpack_pairs(vec a, vec b) {
+  const __m512d x = _mm512_castps_pd(a), y = _mm512_castps_pd(b);
+  return _mm512_castpd_ps(upper ? _mm512_maskz_unpackhi_pd(0xff, x, y) : _mm512_maskz_unpacklo_pd(0xff, x, y));
+}
+
+// Lane n is the sum of the lanes of x[n], added in the same order for every n.
+INLINE vec totals(const vec (&x)[lanes]) {
+  vec pairs[8], fours[4], eights[2];
+  for (int n = 0; n < 8; ++n)
+    pairs[n] = _mm512_maskz_unpacklo_ps(every, x[2 * n], x[2 * n + 1]) +
+               _mm512_maskz_unpackhi_ps(every, x[2 * n], x[2 * n + 1]);
+  for (int n = 0; n < 4; ++n)
+    fours[n] = unpack_pairs<false>(pairs[2 * n], pairs[2 * n + 1]) + unpack_pairs<true>(pairs[2 * n], pairs[2 * n + 1]);
+  for (int n = 0; n < 2; ++n)
+    eights[n] = _mm512_maskz_shuffle_f32x4(every, fours[2 * n], fours[2 * n + 1], 0x88) +
+                _mm512_maskz_shuffle_f32x4(every, fours[2 * n], fours[2 * n + 1], 0xDD);
+  return _mm512_maskz_shuffle_f32x4(every, eights[0], eights[1], 0x88) +
+         _mm512_maskz_shuffle_f32x4(every, eights[0], eights[1], 0xDD);
+}
+
 // The low bits of t hold n + 127: x * 2^n, and 0 where n is -127.
 INLINE vec scale_by_power(vec x, vec t) {
   return x * _mm512_castsi512_ps(_mm512_maskz_slli_epi32(every, _mm512_castps_si512(t), 23));
