@@ -97,4 +97,5 @@ def command(problem: Problem, schedule: Schedule, target: Target) -> str:
     words.append("--lazy-rescale" if schedule.lazy_rescale else "--no-lazy-rescale")
     words.append("--causal-skip" if schedule.causal_skip else "--no-causal-skip")
     words.append(f"--panel {schedule.panel}")
+    words.append("--group-rows" if schedule.group_rows else "--no-group-rows")
     return " ".join(words)

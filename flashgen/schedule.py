@@ -19,6 +19,8 @@ class Schedule:
     lazy_rescale: carry l * O and divide once behind the key loop, instead of normalising every step.
     causal_skip: loop bounds from the mask; tiles that no mask cuts run without one.
     panel: columns of a packed panel of K and V, 0 for none; None leaves the choice to the target.
+    group_rows: the queries of all heads of a group are rows of the same tiles, so that each read of K and V
+        serves them all; None leaves the choice to the target.
 
     Raises InvalidArgument.
     """
@@ -29,6 +31,7 @@ class Schedule:
     lazy_rescale: bool = True
     causal_skip: bool = True
     panel: int | None = None
+    group_rows: bool | None = None
 
     def __post_init__(self) -> None:
         check_choice("order", self.order, ORDERS)
@@ -37,6 +40,7 @@ class Schedule:
                 check_positive(field, getattr(self, field))
         for field in ("lazy_rescale", "causal_skip"):
             check_choice(field, getattr(self, field), (True, False))
+        check_choice("group_rows", self.group_rows, (None, True, False))
         if self.panel is not None:
             check_positive("panel", self.panel, least=0)
 
@@ -53,7 +57,8 @@ class Schedule:
         rescale = "lazy" if self.lazy_rescale else "eager"
         skip = "skip" if self.causal_skip else "noskip"
         order = self.order.replace("-", "_")
-        return f"{order}_br{self.br}_bc{self.bc}_{rescale}_{skip}_panel{self.panel}"
+        rows = "group" if self.group_rows else "head"
+        return f"{order}_br{self.br}_bc{self.bc}_{rescale}_{skip}_panel{self.panel}_{rows}"
 
 
 FA1 = Schedule(order="kv-outer", lazy_rescale=False, causal_skip=False)

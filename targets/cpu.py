@@ -47,12 +47,16 @@ class Cpu(Target):
 
     def layers(self, schedule: Schedule) -> tuple[str, ...]:
         dots = PACKED if schedule.panel else IN_PLACE
-        return (self.vectors, "math.hpp", "tiles.hpp", *dots, "sweep.hpp", "threads.hpp")
+        rows = ("group_rows.hpp",) if schedule.group_rows else ()
+        return (self.vectors, "math.hpp", "tiles.hpp", *rows, *dots, "sweep.hpp", "threads.hpp")
 
     def fill(self, problem: Problem, schedule: Schedule) -> Schedule:
         panel = self.micro[1] if schedule.panel is None else schedule.panel
         rows, cols = self.default_tiles(problem) if panel else IN_PLACE_TILES
-        return replace(schedule, br=schedule.br or rows, bc=schedule.bc or cols, panel=panel)
+        grouped = bool(schedule.group_rows)
+        return replace(
+            schedule, br=schedule.br or rows, bc=schedule.bc or cols, panel=panel, group_rows=grouped
+        )
 
     def suit(self, problem: Problem, schedule: Schedule, query_len: int, key_len: int) -> Schedule:
         """Operations go over whole tiles, so a short call wants a small one."""

@@ -43,11 +43,17 @@ class Cuda(Target):
             if not halve_bc and (schedule.br is not None or br == 1):
                 break
             br, bc = (br, bc // 2) if halve_bc else (br // 2, bc)
-        return replace(schedule, br=br, bc=bc, panel=schedule.panel or 0)
+        return replace(
+            schedule, br=br, bc=bc, panel=schedule.panel or 0, group_rows=bool(schedule.group_rows)
+        )
 
     def check(self, problem: Problem, schedule: Schedule) -> None:
         if schedule.panel != 0:
             raise InvalidArgument("panel", schedule.panel, "target cuda reads K and V as loaded: panel 0")
+        if schedule.group_rows:
+            raise InvalidArgument(
+                "group_rows", True, "target cuda has blocks for each head: group_rows False"
+            )
         assert schedule.br is not None and schedule.bc is not None
         need = self.shared(problem, schedule, schedule.br, schedule.bc)
         if need > self.shared_limit:

@@ -53,6 +53,7 @@ def schedules(draw: Any) -> Schedule:
         lazy_rescale=draw(st.booleans()),
         causal_skip=draw(st.booleans()),
         panel=draw(st.sampled_from((0, 1, 3, 4, 16))),
+        group_rows=draw(st.booleans()),
     )
 
 

@@ -114,7 +114,7 @@ REFUSED = [
     ({"threads": 0}, "threads is 0"),
     ({"target": "sse"}, "target is 'sse'; one of 'avx2', 'avx512', 'cuda' is allowed"),
     ({"schedule": "FA2"}, "schedule is 'FA2'; a flashgen.Schedule is allowed"),
-    ({"schedule": Schedule(panel=7)}, "panel is 7; target avx2 packs panels of 16 columns"),
+    ({"schedule": Schedule(panel=7)}, "panel is 7; target avx2 packs panels of 16 columns, or with 0 none"),
 ]
 
 

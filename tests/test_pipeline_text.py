@@ -22,7 +22,9 @@ from tests.modules import COMBINATIONS, final
 BR, BC, D, DV = 4, 6, 3, 5
 PROBLEMS = [Problem(D, DV, causal=causal) for causal in ALIGNMENTS]
 SCHEDULES = [
-    Schedule(order, BR, BC, lazy, skip, panel) for order, lazy, skip in COMBINATIONS for panel in (0, 4)
+    Schedule(order, BR, BC, lazy, skip, panel, False)
+    for order, lazy, skip in COMBINATIONS
+    for panel in (0, 4)
 ]
 
 every_module = pytest.mark.parametrize(

@@ -23,6 +23,7 @@ VARIANTS = [
     (Problem(8), replace(FA2, lazy_rescale=False), Avx2()),
     (Problem(8), replace(FA2, causal_skip=False), Avx2()),
     (Problem(8), replace(FA2, panel=0), Avx2()),
+    (Problem(8), replace(FA2, group_rows=True), Avx2()),
     (Problem(8), FA2, Avx512()),
 ]
 

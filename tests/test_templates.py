@@ -163,7 +163,7 @@ def test_templates_read_no_schedule_and_no_pass() -> None:
         assert not {"made_by", "schedule"} & attributes, path
 
 
-OPERATIONS = {"pack", "accumulate"}
+OPERATIONS = {"pack", "accumulate", "group-rows"}
 """Passes that are called as the operation, or the operand, that they make."""
 PASS_NAMES = set(REGISTRY) - OPERATIONS
 

@@ -59,7 +59,7 @@ def outlines(causal: str | None, order: str, lazy_rescale: bool, causal_skip: bo
     from flashgen.passes.pipeline import lower
 
     tiles = make_schedule(order, 4, 4, lazy_rescale, causal_skip)
-    problem, schedule = Problem(8, causal=causal), replace(tiles, panel=0)
+    problem, schedule = Problem(8, causal=causal), replace(tiles, panel=0, group_rows=False)
     every = stages(lambda after: lower(problem, schedule, after))
     befores = [[], *(lines for _, lines in every)]
     return [stage for stage, before in zip(every, befores, strict=False) if stage[1] != before]

@@ -8,7 +8,17 @@ from typing import Annotated
 
 import typer
 
-from flashgen.cli.options import Bc, Br, Causal, CausalSkip, LazyRescale, Order, Panel, make_schedule
+from flashgen.cli.options import (
+    Bc,
+    Br,
+    Causal,
+    CausalSkip,
+    GroupRows,
+    LazyRescale,
+    Order,
+    Panel,
+    make_schedule,
+)
 from flashgen.cli.output import stage_text, write_text
 from flashgen.errors import InvalidArgument
 from flashgen.problem import Problem
@@ -34,6 +44,7 @@ def emit(
     lazy_rescale: LazyRescale = True,
     causal_skip: CausalSkip = True,
     panel: Panel = None,
+    group_rows: GroupRows = None,
     output: Annotated[
         Path | None,
         typer.Option(
@@ -75,7 +86,9 @@ def emit(
     """
     machine = find(target)
     problem = Problem(head_dim, head_dim_v, dtype, causal)
-    schedule = machine.complete(problem, make_schedule(order, br, bc, lazy_rescale, causal_skip, panel))
+    schedule = machine.complete(
+        problem, make_schedule(order, br, bc, lazy_rescale, causal_skip, panel, group_rows)
+    )
     asked = [
         option
         for option, given in (

@@ -42,6 +42,14 @@ Panel = Annotated[
         show_default="the target decides",
     ),
 ]
+GroupRows = Annotated[
+    bool | None,
+    typer.Option(
+        "--group-rows/--no-group-rows",
+        help="Queries of all heads of a group are rows of the same tiles: K and V are read once for all.",
+        show_default="the target decides",
+    ),
+]
 LazyRescale = Annotated[
     bool,
     typer.Option(
@@ -79,5 +87,6 @@ def make_schedule(
     lazy_rescale: bool,
     causal_skip: bool,
     panel: int | None = None,
+    group_rows: bool | None = None,
 ) -> Schedule:
-    return Schedule(order, br, bc, lazy_rescale, causal_skip, panel)
+    return Schedule(order, br, bc, lazy_rescale, causal_skip, panel, group_rows)

@@ -18,6 +18,7 @@ from flashgen.cli.options import (
     Br,
     Causal,
     CausalSkip,
+    GroupRows,
     LazyRescale,
     Order,
     Panel,
@@ -82,6 +83,7 @@ def run(
     lazy_rescale: LazyRescale = True,
     causal_skip: CausalSkip = True,
     panel: Panel = None,
+    group_rows: GroupRows = None,
     threads: Annotated[
         int | None,
         typer.Option(
@@ -105,7 +107,7 @@ def run(
     check_positive("repeat", repeat)
     check_outputs(out, lse)
     machine = find(target) if target is not None else widest()
-    schedule = make_schedule(order, br, bc, lazy_rescale, causal_skip, panel)
+    schedule = make_schedule(order, br, bc, lazy_rescale, causal_skip, panel, group_rows)
     arrays = read_inputs(file, {"q": q, "k": k, "v": v}, names)
     result = compute(arrays, causal, scale, schedule, machine, threads, repeat)
     if out is not None:

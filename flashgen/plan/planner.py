@@ -13,7 +13,7 @@ from xdsl.ir import Block, Operation, SSAValue
 from flashgen.analysis.linear import stored
 from flashgen.errors import CannotEmit
 from flashgen.ir.compute import BroadcastOp, DotOp, PackOp, ReplaceOp, ScaleRowsOp
-from flashgen.ir.memory import LoadOp, StoreOp
+from flashgen.ir.memory import GroupRowsOp, LoadOp, StoreOp
 from flashgen.ir.provenance import made_by
 from flashgen.ir.regions import RowSpanOp, SweepOp, YieldOp, yielded
 from flashgen.ir.types import element_of, shape_of
@@ -145,6 +145,10 @@ class Planner:
         ]
         return [Statement("memref_alloc", outs=[self._at.local(op.memref)], attrs={"extents": extents})]
 
+    def _group_rows(self, op: GroupRowsOp) -> list[Statement]:
+        """ins: the array, its groups, and the rows of each."""
+        return [Statement("tile_group_rows", outs=[self._at.local(op.result)], ins=self._at.all(op.operands))]
+
     def _load(self, op: LoadOp) -> list[Statement]:
         source, *indices = self._at.all(op.operands)
         if viewed(op, self._stored, self._reads_in_place):
@@ -230,6 +234,7 @@ HANDLERS: dict[type[Operation], Callable[[Planner, Any], list[Statement]]] = {
     scf.ForOp: Planner._loop,
     scf.YieldOp: Planner._carry,
     memref.AllocOp: Planner._workspace,
+    GroupRowsOp: Planner._group_rows,
     LoadOp: Planner._load,
     StoreOp: Planner._store,
     RowSpanOp: Planner._span,
