@@ -12,6 +12,8 @@ from flashgen.schedule import Schedule
 
 QUERY_STEPS, KEY_STEPS = (12, 48), (64,)
 """Lengths up to which a smaller tile may pay."""
+ROW_STEPS = (1, 4, 8, 16)
+"""Rows that a group has, its heads times their queries, up to which tiles of as many rows may pay."""
 
 
 class Target(ABC):
@@ -42,11 +44,12 @@ class Target(ABC):
         self.check(problem, filled)
         return filled
 
-    def suit(self, problem: Problem, schedule: Schedule, query_len: int, key_len: int) -> Schedule:
-        """The schedule with open tile sizes chosen for a call of these lengths.
+    def suit(self, problem: Problem, schedule: Schedule, query_len: int, key_len: int, rows: int) -> Schedule:
+        """The schedule with open fields chosen for a call of these lengths.
 
-        What a target leaves open here is the same for every length (``fill``). Its choice may change at
-        QUERY_STEPS and KEY_STEPS alone: kernels are remembered by where the lengths lie among them.
+        rows: queries of all heads of a group. What a target leaves open here is the same for every length
+        (``fill``). Its choice may change at QUERY_STEPS, KEY_STEPS and ROW_STEPS alone: kernels are
+        remembered by where a call lies among them.
         """
         return schedule
 

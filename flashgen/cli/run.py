@@ -198,10 +198,11 @@ def compute(
     from flashgen.emission import variant
 
     q, k, v = arrays
-    (batch, hq, _, head_dim), dv = q.shape, v.shape[3]
+    (batch, hq, nq, head_dim), dv = q.shape, v.shape[3]
     problem = Problem(head_dim, dv or 1, str(q.dtype), causal)
     factor = 1 / math.sqrt(head_dim) if scale is None else scale
-    schedule = machine.complete(problem, machine.suit(problem, schedule, q.shape[2], k.shape[2]))
+    rows = nq * (hq // (k.shape[1] or 1))
+    schedule = machine.complete(problem, machine.suit(problem, schedule, nq, k.shape[2], rows))
     with progress() as bars:
         step = bars.add_task("compiling", total=None)
         call, used = prepare(problem, arrays, factor, schedule, machine, threads)
