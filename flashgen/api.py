@@ -12,7 +12,7 @@ from flashgen.errors import InvalidArgument, check_choice
 from flashgen.problem import ALIGNMENTS, Problem
 from flashgen.schedule import FA2, Schedule
 from flashgen.targets import TARGETS, find
-from flashgen.targets.base import KEY_STEPS, QUERY_STEPS, Target
+from flashgen.targets.base import KEY_STEPS, QUERY_STEPS, ROW_STEPS, Target
 
 if TYPE_CHECKING:
     from flashgen.runtime.cpu import CpuKernel
@@ -73,7 +73,7 @@ def attention(
     enable_gqa: allow Hq to be a multiple of Hkv; query head h then reads key head h // (Hq / Hkv).
     return_lse: return also each row's logsumexp of its visible scores (natural logarithm; -inf, with
         O = 0, where a row sees no key).
-    schedule, target: as in ``compile``; tile sizes that the schedule leaves open suit the lengths.
+    schedule, target: as in ``compile``; what the schedule leaves open suits the lengths.
     threads: of a CPU, at most so many; if not given, what the work is worth, up to $OMP_NUM_THREADS or the
         processors that this process may run on.
 
@@ -104,7 +104,12 @@ def attention(
     if drop := head_dim_v == 0:
         # A kernel has at least one column of values; lse is the same for any.
         v, head_dim_v = np.broadcast_to(np.zeros((), v.dtype), (*v.shape[:3], 1)), 1
-    steps = bisect_left(QUERY_STEPS, q.shape[2]), bisect_left(KEY_STEPS, k.shape[2])
+    rows = q.shape[2] * (q.shape[1] // (k.shape[1] or 1))
+    steps = (
+        bisect_left(QUERY_STEPS, q.shape[2]),
+        bisect_left(KEY_STEPS, k.shape[2]),
+        bisect_left(ROW_STEPS, rows),
+    )
     kernel = _kernel(head_dim, head_dim_v, dtype, is_causal, causal_alignment, schedule, target, *steps)
     o, lse = kernel(q, k, v, scale=scale, **_cpu_options(kernel, threads))
     if drop:
@@ -155,15 +160,17 @@ def _kernel(
     target: str | Target | None,
     query_step: int,
     key_step: int,
+    row_step: int,
 ) -> Any:
-    """The kernel for a call whose lengths lie at these steps."""
+    """The kernel for a call whose lengths, and a group's rows, lie at these steps."""
     check_choice("causal_alignment", causal_alignment, ALIGNMENTS[1:])
     causal = causal_alignment if is_causal else None
     problem = Problem(head_dim, head_dim_v, dtype, causal)
     problem, schedule, target = _variant(problem, schedule, _best_target() if target is None else target)
     query_len = (*QUERY_STEPS, QUERY_STEPS[-1] + 1)[query_step]
     key_len = (*KEY_STEPS, KEY_STEPS[-1] + 1)[key_step]
-    return _compile(problem, target.suit(problem, schedule, query_len, key_len), target)
+    rows = (*ROW_STEPS, ROW_STEPS[-1] + 1)[row_step]
+    return _compile(problem, target.suit(problem, schedule, query_len, key_len, rows), target)
 
 
 def _best_target() -> Target:

@@ -51,7 +51,7 @@ def emit(problem: Problem, schedule: Schedule, target: Target, with_main: bool =
         problem=problem,
         schedule=schedule,
         target=target,
-        layers=[f"{target.language}/{layer}" for layer in (*target.dtypes[problem.dtype], *target.layers)],
+        layers=[f"{target.language}/{name}" for name in target.layers(problem, schedule)],
         kernel=kernel,
         launch=launch,
         body=Walker(language, kernel).block(kernel.body),
@@ -103,5 +103,7 @@ def command(problem: Problem, schedule: Schedule, target: Target) -> str:
     if schedule.rescale_threshold:
         words.append(f"--rescale-threshold {schedule.rescale_threshold}")
     words.append("--causal-skip" if schedule.causal_skip else "--no-causal-skip")
+    words.append(f"--panel {schedule.panel}")
     words.append("--hoist-packs" if schedule.hoist_packs else "--no-hoist-packs")
+    words.append("--group-rows" if schedule.group_rows else "--no-group-rows")
     return " ".join(words)

@@ -32,7 +32,7 @@ from flashgen.ir.compute import (
     ScaleRowsOp,
     SelectOp,
 )
-from flashgen.ir.memory import LoadOp, StoreOp
+from flashgen.ir.memory import GroupRowsOp, LoadOp, StoreOp
 from flashgen.ir.regions import MaskOp, RowSpanOp, SweepOp
 from flashgen.ir.types import bf16, element_of, f16, shape_of
 
@@ -124,6 +124,7 @@ SIMPLE: dict[type[Operation], Callable[..., Any]] = {
     arith.MaxSIOp: np.maximum,
     arith.FloorDivSIOp: quotient,
     arith.CeilDivSIOp: lambda a, b: -quotient(-a, b),
+    arith.RemSIOp: np.fmod,
     arith.AndIOp: np.logical_and,
     arith.OrIOp: np.logical_or,
     arith.AddfOp: np.add,
@@ -197,6 +198,31 @@ def store(frame: Frame, op: StoreOp, tile: Array, array: Array, *indices: int) -
     there, here = window(array, indices, tile.shape)
     array[there] = tile[here]
     return []
+
+
+class GroupedRows:
+    """An array (B, Hq, Nq, ...) as (B, heads, rows, ...): see tile.group_rows."""
+
+    def __init__(self, source: Array, heads: int, rows: int):
+        if heads * rows != source.shape[1] * source.shape[2]:
+            raise Violation(f"{heads} groups of {rows} rows are not all rows of shape {source.shape}")
+        self._source, self.shape = source, (source.shape[0], heads, rows, *source.shape[3:])
+
+    def _place(self, index: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Where the elements lie in the source; at least the first two of the indices are numbers."""
+        b, g, rows, *others = index
+        n, length = np.arange(self.shape[2])[rows], max(self._source.shape[2], 1)
+        return b, g * (self.shape[2] // length) + n // length, n % length, *others
+
+    def __getitem__(self, index: tuple[Any, ...]) -> Array:
+        return self._source[self._place(index)]
+
+    def __setitem__(self, index: tuple[Any, ...], values: Array) -> None:
+        self._source[self._place(index)] = values
+
+
+def group_rows(frame: Frame, op: GroupRowsOp, source: Array, heads: int, rows: int) -> GroupedRows:
+    return GroupedRows(source, heads, rows)
 
 
 def broadcast(frame: Frame, op: BroadcastOp, x: Any) -> Array:
@@ -316,6 +342,7 @@ MEANINGS: dict[type[Operation], Callable[..., Any]] = {
     arith.TruncFOp: truncate,
     memref.AllocOp: alloc,
     LoadOp: load,
+    GroupRowsOp: group_rows,
     BroadcastOp: broadcast,
     DotOp: dot,
     PackOp: pack,

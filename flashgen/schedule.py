@@ -25,6 +25,8 @@ class Schedule:
         step; it costs the memory of the panels. None leaves the choice to the target.
     rescale_threshold: rescale a row only when its maximum has risen by more than this, in units of log2, from
         0 (follow every maximum) to 64; FlashAttention-4's is 8. Needs lazy_rescale.
+    group_rows: the queries of all heads of a group are rows of the same tiles, so that each read of K and V
+        serves them all; None leaves the choice to the target.
 
     Raises InvalidArgument.
     """
@@ -36,6 +38,7 @@ class Schedule:
     causal_skip: bool = True
     panel: int | None = None
     hoist_packs: bool | None = None
+    group_rows: bool | None = None
     rescale_threshold: float = 0.0
 
     def __post_init__(self) -> None:
@@ -46,6 +49,7 @@ class Schedule:
         for field in ("lazy_rescale", "causal_skip"):
             check_choice(field, getattr(self, field), (True, False))
         check_threshold("rescale_threshold", self.rescale_threshold)
+        check_choice("group_rows", self.group_rows, (None, True, False))
         if self.panel is not None:
             check_positive("panel", self.panel, least=0)
         check_choice("hoist_packs", self.hoist_packs, (None, True, False))
@@ -70,7 +74,8 @@ class Schedule:
         skip = "skip" if self.causal_skip else "noskip"
         order = self.order.replace("-", "_")
         packs = f"panel{self.panel}" + ("_hoisted" if self.hoist_packs else "")
-        return f"{order}_br{self.br}_bc{self.bc}_{rescale}_{skip}_{packs}"
+        rows = "group" if self.group_rows else "head"
+        return f"{order}_br{self.br}_bc{self.bc}_{rescale}_{skip}_{packs}_{rows}"
 
 
 def check_threshold(argument: str, value: object) -> None:

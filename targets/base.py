@@ -12,6 +12,8 @@ from flashgen.schedule import Schedule
 
 QUERY_STEPS, KEY_STEPS = (12, 48), (64,)
 """Lengths up to which a smaller tile may pay."""
+ROW_STEPS = (1, 4, 8, 16)
+"""Rows that a group has, its heads times their queries, up to which tiles of as many rows may pay."""
 
 
 class Target(ABC):
@@ -26,8 +28,6 @@ class Target(ABC):
     dtypes: ClassVar[dict[str, tuple[str, ...]]]
     """Storage types that its templates know; for each, the files that only kernels of that type include."""
     layout: ClassVar[TileLayout]
-    layers: ClassVar[tuple[str, ...]]
-    """Files of the language's folder that a kernel includes, in order."""
     block_threads: ClassVar[int] = 0
     """Threads of a block that share its tiles; barriers are then part of the plan. 0: each has its own."""
 
@@ -44,13 +44,18 @@ class Target(ABC):
         self.check(problem, filled)
         return filled
 
-    def suit(self, problem: Problem, schedule: Schedule, query_len: int, key_len: int) -> Schedule:
-        """The schedule with open tile sizes chosen for a call of these lengths.
+    def suit(self, problem: Problem, schedule: Schedule, query_len: int, key_len: int, rows: int) -> Schedule:
+        """The schedule with open fields chosen for a call of these lengths.
 
-        What a target leaves open here is the same for every length (``fill``). Its choice may change at
-        QUERY_STEPS and KEY_STEPS alone: kernels are remembered by where the lengths lie among them.
+        rows: queries of all heads of a group. What a target leaves open here is the same for every length
+        (``fill``). Its choice may change at QUERY_STEPS, KEY_STEPS and ROW_STEPS alone: kernels are
+        remembered by where a call lies among them.
         """
         return schedule
+
+    @abstractmethod
+    def layers(self, problem: Problem, schedule: Schedule) -> tuple[str, ...]:
+        """Files of the language's folder that a kernel of a complete schedule includes, in order."""
 
     @abstractmethod
     def fill(self, problem: Problem, schedule: Schedule) -> Schedule:

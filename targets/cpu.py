@@ -9,23 +9,19 @@ from flashgen.errors import InvalidArgument, TargetLimit
 from flashgen.plan.layout import TileLayout, round_up
 from flashgen.problem import Problem
 from flashgen.schedule import Schedule
-from flashgen.targets.base import KEY_STEPS, QUERY_STEPS, Target
+from flashgen.targets.base import KEY_STEPS, QUERY_STEPS, ROW_STEPS, Target
 
 FLOAT = 4  # bytes
-COMMON = (
-    "math.hpp",
-    "storage.hpp",
-    "tiles.hpp",
-    "pack.hpp",
-    "dot.hpp",
-    "sweep.hpp",
-    "memory.hpp",
-    "threads.hpp",
-)
+PACKED, IN_PLACE = ("pack.hpp", "dot.hpp"), ("dot_in_place.hpp",)
+
+IN_PLACE_TILES = 16, 256
+"""Br and Bc for products in place: rows that use what is read of K and V while it is in the first-level
+cache, and so many columns that what is done once a tile counts for little."""
 
 
 class Cpu(Target):
-    """What both have in common: a micro-kernel of ``micro`` rows and columns, operands packed in panels."""
+    """What both have in common: a micro-kernel of ``micro`` rows and columns for operands packed in panels,
+    and products that read K and V in place."""
 
     language = "cpp"
     suffix = ".cpp"
@@ -43,8 +39,8 @@ class Cpu(Target):
     operand's row and one of the other's fit the vector registers."""
     max_threads: ClassVar[int] = 1024
     """Threads that a kernel can be told to use."""
-    layers: ClassVar[tuple[str, ...]]
-    """Files of the language's folder that a kernel includes, in order: vectors first."""
+    vectors: ClassVar[str]
+    """The file of the language's folder that has its operations on vectors."""
     flags: ClassVar[tuple[str, ...]]
     """Compiler flags that choose the instruction set."""
     features: ClassVar[tuple[str, ...]]
@@ -52,25 +48,40 @@ class Cpu(Target):
     scratch_limit: ClassVar[int] = 64 << 20
     """Bytes of tile buffers that one thread may hold."""
 
+    def layers(self, problem: Problem, schedule: Schedule) -> tuple[str, ...]:
+        dots = PACKED if schedule.panel else IN_PLACE
+        rows = ("group_rows.hpp",) if schedule.group_rows else ()
+        storage = (*self.dtypes[problem.dtype], self.vectors, "math.hpp", "storage.hpp", "tiles.hpp")
+        return (*storage, *rows, *dots, "sweep.hpp", "memory.hpp", "threads.hpp")
+
     def fill(self, problem: Problem, schedule: Schedule) -> Schedule:
-        rows, cols = self.default_tiles(problem)
+        panel = self.micro[1] if schedule.panel is None else schedule.panel
+        rows, cols = self.default_tiles(problem) if panel else IN_PLACE_TILES
+        hoist = bool(panel) and schedule.order == "q-outer"
         return replace(
             schedule,
             br=schedule.br or rows,
             bc=schedule.bc or cols,
-            panel=self.micro[1] if schedule.panel is None else schedule.panel,
-            hoist_packs=schedule.order == "q-outer" if schedule.hoist_packs is None else schedule.hoist_packs,
+            panel=panel,
+            hoist_packs=hoist if schedule.hoist_packs is None else schedule.hoist_packs,
+            group_rows=bool(schedule.group_rows),
         )
 
-    def suit(self, problem: Problem, schedule: Schedule, query_len: int, key_len: int) -> Schedule:
-        """Operations go over whole tiles, so a short call wants a small one."""
-        rows = next((n for n in QUERY_STEPS if query_len <= n), None)
+    def suit(self, problem: Problem, schedule: Schedule, query_len: int, key_len: int, rows: int) -> Schedule:
+        """Operations go over whole tiles, so a short call wants a small one; few rows go without packing.
+
+        Packing costs a key as much as it takes to multiply it with 16 to 32 rows in place, where a product
+        takes 1.2 to 2 times as long as on panels (measured for D of 64 and 128). Up to 16 rows, the queries
+        of a group are one tile: K and V are then read once, and nothing else takes as long.
+        """
         cols = next((n for n in KEY_STEPS if key_len <= n), None)
-        return replace(
-            schedule,
-            br=schedule.br or (rows and round_up(rows, self.micro[0])),
-            bc=schedule.bc or (cols and round_up(cols, self.micro[1])),
-        )
+        bc = schedule.bc or (cols and round_up(cols, self.micro[1]))
+        few = next((n for n in ROW_STEPS if rows <= n), None)
+        packs = schedule.panel or schedule.hoist_packs
+        if few and not packs and schedule.group_rows is not False:
+            return replace(schedule, br=schedule.br or few, bc=bc, panel=0, group_rows=True)
+        queries = next((n for n in QUERY_STEPS if query_len <= n), None)
+        return replace(schedule, br=schedule.br or (queries and round_up(queries, self.micro[0])), bc=bc)
 
     def default_tiles(self, problem: Problem) -> tuple[int, int]:
         """Br x Bc scores stay in a second-level cache; the more rows, the less packing costs each."""
@@ -79,8 +90,8 @@ class Cpu(Target):
         return 192 // mr * mr, round_up(bc, nr)
 
     def check(self, problem: Problem, schedule: Schedule) -> None:
-        if schedule.panel != self.micro[1]:
-            allowed = f"target {self.name} packs panels of {self.micro[1]} columns"
+        if schedule.panel not in (0, self.micro[1]):
+            allowed = f"target {self.name} packs panels of {self.micro[1]} columns, or with 0 none"
             raise InvalidArgument("panel", schedule.panel, allowed)
         assert schedule.br is not None and schedule.bc is not None
         if (need := self.scratch(problem, schedule.br, schedule.bc)) > self.scratch_limit:
@@ -108,8 +119,8 @@ class Avx2(Cpu):
     name = "avx2"
     lanes = 8
     micro = (6, 16)
-    layout = TileLayout(rows=micro[0], cols=Cpu.unroll * lanes)
-    layers = ("avx2.hpp", *COMMON)
+    layout = TileLayout(rows=micro[0], cols=Cpu.unroll * lanes, in_place=True)
+    vectors = "avx2.hpp"
     flags = ("-march=x86-64-v3",)
     features = ("avx", "avx2", "fma", "f16c", "bmi1", "bmi2", "abm", "movbe")
 
@@ -120,7 +131,7 @@ class Avx512(Cpu):
     name = "avx512"
     lanes = 16
     micro = (14, 32)
-    layout = TileLayout(rows=micro[0], cols=Cpu.unroll * lanes)
-    layers = ("avx512.hpp", *COMMON)
+    layout = TileLayout(rows=micro[0], cols=Cpu.unroll * lanes, in_place=True)
+    vectors = "avx512.hpp"
     flags = ("-march=x86-64-v4", "-mprefer-vector-width=512")
     features = (*Avx2.features, "avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl")

@@ -23,7 +23,6 @@ class Cuda(Target):
     suffix = ".cu"
     dtypes: ClassVar = {"float32": (), "float16": ("float16.cuh",), "bfloat16": ("bfloat16.cuh",)}
     layout = TileLayout(odd=True)
-    layers = ("threads.cuh", "tiles.cuh", "dot.cuh")
     block_threads = 128
     architectures: ClassVar[tuple[str, ...]] = ("sm_80", "sm_90")
     shared_limit: ClassVar[int] = 163 << 10
@@ -33,6 +32,9 @@ class Cuda(Target):
     side: ClassVar[int] = 64
     """Rows and columns of a tile of scores where there is room: 32 elements of it for each thread."""
 
+    def layers(self, problem: Problem, schedule: Schedule) -> tuple[str, ...]:
+        return (*self.dtypes[problem.dtype], "threads.cuh", "tiles.cuh", "dot.cuh")
+
     def fill(self, problem: Problem, schedule: Schedule) -> Schedule:
         """Open tile sizes are halved until the tiles fit, columns before rows."""
         br, bc = schedule.br or self.side, schedule.bc or self.side
@@ -41,12 +43,22 @@ class Cuda(Target):
             if not halve_bc and (schedule.br is not None or br == 1):
                 break
             br, bc = (br, bc // 2) if halve_bc else (br // 2, bc)
-        hoist = bool(schedule.hoist_packs)
-        return replace(schedule, br=br, bc=bc, panel=schedule.panel or 0, hoist_packs=hoist)
+        return replace(
+            schedule,
+            br=br,
+            bc=bc,
+            panel=schedule.panel or 0,
+            hoist_packs=bool(schedule.hoist_packs),
+            group_rows=bool(schedule.group_rows),
+        )
 
     def check(self, problem: Problem, schedule: Schedule) -> None:
         if schedule.panel != 0:
             raise InvalidArgument("panel", schedule.panel, "target cuda reads K and V as loaded: panel 0")
+        if schedule.group_rows:
+            raise InvalidArgument(
+                "group_rows", True, "target cuda has blocks for each head: group_rows False"
+            )
         assert schedule.br is not None and schedule.bc is not None
         need = self.shared(problem, schedule, schedule.br, schedule.bc)
         if need > self.shared_limit:

@@ -10,7 +10,7 @@ import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
@@ -52,9 +52,9 @@ def combinations(br: int | None = None, bc: int | None = None) -> list[Schedule]
     ]
 
 
-def pairwise(br: int | None = None, bc: int | None = None) -> list[Schedule]:
+def pairwise(br: int | None = None, bc: int | None = None, panel: int | None = None) -> list[Schedule]:
     """Half of ``combinations``, in which every two of the choices still meet in all four ways."""
-    every = combinations(br, bc)
+    every = [replace(schedule, panel=panel) for schedule in combinations(br, bc)]
     return [every[n] for n in (0b000, 0b011, 0b101, 0b110)]
 
 
@@ -100,9 +100,9 @@ def together(part: Sequence[tuple[Problem, Schedule]], target: Cpu) -> str:
     return text
 
 
-def around(functions: str, target: Cpu, dtype: str = "float32") -> str:
+def around(functions: str, target: Cpu, dtype: str = "float32", panel: int | None = None) -> str:
     """Functions of a test's own in the place of a kernel, among the layers of an emitted file."""
-    head, end, _ = source(Problem(8, dtype=dtype), Schedule(br=8, bc=8), target).partition(
+    head, end, _ = source(Problem(8, dtype=dtype), Schedule(br=8, bc=8, panel=panel), target).partition(
         "}  // namespace\n"
     )
     assert end

@@ -60,6 +60,7 @@ def schedules(draw: Any) -> Schedule:
         causal_skip=draw(st.booleans()),
         panel=panel,
         hoist_packs=panel > 0 and draw(st.booleans()),
+        group_rows=draw(st.booleans()),
         rescale_threshold=draw(st.sampled_from((0.0, 0.5, 8.0))) if lazy else 0.0,
     )
 

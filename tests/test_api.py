@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -114,7 +115,7 @@ REFUSED = [
     ({"threads": 0}, "threads is 0"),
     ({"target": "sse"}, "target is 'sse'; one of 'avx2', 'avx512', 'cuda' is allowed"),
     ({"schedule": "FA2"}, "schedule is 'FA2'; a flashgen.Schedule is allowed"),
-    ({"schedule": Schedule(panel=7)}, "panel is 7; target avx2 packs panels of 16 columns"),
+    ({"schedule": Schedule(panel=7)}, "panel is 7; target avx2 packs panels of 16 columns, or with 0 none"),
 ]
 
 
@@ -192,13 +193,31 @@ def test_kernels_are_kept(emitted: list) -> None:
 
 def test_tiles_suit_the_lengths(emitted: list) -> None:
     """Few kernels serve all lengths: small tiles for short calls; what a schedule states stays."""
-    for query_len, key_len in ((1, 5), (12, 64), (13, 64), (48, 65), (49, 65), (70, 80)):
+    for query_len, key_len in ((1, 5), (16, 64), (13, 64), (17, 64), (48, 65), (49, 65), (70, 80)):
         q, k, v = (np.ones((1, 1, n, 4), np.float32) for n in (query_len, key_len, key_len))
         flashgen.attention(q, k, v, target="avx2")
-    tiles = [(schedule.br, schedule.bc) for _, schedule, _ in emitted]
-    assert tiles == [(12, 64), (48, 64), (48, 512), (192, 512)]
+    tiles = [(schedule.br, schedule.bc, schedule.panel) for _, schedule, _ in emitted]
+    assert tiles == [(1, 64, 0), (16, 64, 0), (48, 64, 16), (48, 512, 16), (192, 512, 16)]
     flashgen.attention(q[:, :, :1], k, v, target="avx2", schedule=Schedule(br=18))
     assert emitted[-1][1].br == 18
+
+
+def test_few_rows_of_a_group_are_one_tile(emitted: list) -> None:
+    """Up to 16, counted over its heads; what a schedule states of it stays."""
+
+    def asked(hq: int, nq: int, **stated: Any) -> tuple[Any, ...]:
+        q, k, v = (np.ones((1, h, n, 4), np.float32) for h, n in ((hq, nq), (2, 80), (2, 80)))
+        flashgen.attention(q, k, v, target="avx2", enable_gqa=True, schedule=Schedule(**stated))
+        schedule = emitted[-1][1]
+        return schedule.br, schedule.panel, schedule.group_rows
+
+    assert asked(8, 1) == (4, 0, True)
+    assert asked(8, 4) == (16, 0, True)
+    assert asked(10, 4) == (12, 16, False)
+    assert asked(8, 1, bc=40, panel=16) == (12, 16, False)
+    assert asked(8, 1, bc=40, group_rows=False) == (12, 16, False)
+    assert asked(8, 1, bc=40, panel=0) == (4, 0, True)
+    assert asked(0, 3) == (1, 0, True)
 
 
 def test_emit() -> None:

@@ -14,8 +14,7 @@ from typer.testing import CliRunner
 from flashgen import Problem, Schedule
 from flashgen.cli.main import app
 from flashgen.emission import emit, variant
-from flashgen.targets import find
-from flashgen.targets.base import Target
+from flashgen.targets import Target, find
 
 PROBLEM = Problem(8, 8, "float32", "bottom-right")
 SCHEDULE = Schedule(br=4, bc=4, hoist_packs=False)
@@ -29,14 +28,13 @@ OTHER: dict[str, Any] = {
     "bc": 8,
     "lazy_rescale": False,
     "causal_skip": False,
-    "panel": 8,
+    "panel": 0,
     "hoist_packs": True,
+    "group_rows": True,
     "rescale_threshold": 0.1,
 }
 TARGET_OF = {"dtype": "cuda"}
 """Where a field is open that is not on avx2."""
-NO_OPTION = {"panel"}
-"""What a target decides alone: it has one value on each."""
 FIELDS = [f.name for kind in (Problem, Schedule) for f in fields(kind)]
 
 
@@ -57,7 +55,7 @@ def test_a_field_is_in_the_name(field: str) -> None:
     assert name.isascii()
 
 
-@pytest.mark.parametrize("field", [f for f in FIELDS if f not in NO_OPTION])
+@pytest.mark.parametrize("field", FIELDS)
 def test_the_command_in_the_header_writes_the_file_again(field: str) -> None:
     before, source = (emit(*each).source for each in pair(field))
     assert source != before
@@ -65,12 +63,3 @@ def test_the_command_in_the_header_writes_the_file_again(field: str) -> None:
     done = CliRunner().invoke(app, command[command.index("emit") :])
     assert done.exit_code == 0, done.stderr
     assert done.stdout == source
-
-
-@pytest.mark.parametrize("field", sorted(NO_OPTION))
-def test_a_field_without_an_option_has_one_value(field: str) -> None:
-    for target in map(find, ("avx2", "avx512", "cuda")):
-        settled = target.complete(PROBLEM, replace(SCHEDULE, **{field: None}))
-        for value in {*range(1, 40)} - {getattr(settled, field)}:
-            with pytest.raises(ValueError, match=field):
-                target.complete(PROBLEM, replace(settled, **{field: value}))

@@ -29,9 +29,10 @@ def some(target: Cpu) -> list[CpuKernel]:
 
     Each of the narrow types has one kernel.
     """
-    schedules = pairwise(20, 40)
-    wanted = [(problem, schedule) for problem in PROBLEMS for schedule in schedules]
+    schedules, in_place = pairwise(20, 40), pairwise(5, 40, panel=0)
+    wanted = [(problem, schedule) for problem in PROBLEMS for schedule in (*schedules, *in_place)]
     wanted += [(problem, schedules[n]) for n, problem in enumerate(NARROW)]
+    wanted += [(problem, in_place[n]) for n, problem in enumerate(NARROW)]
     return kernels(Build(target), tuple(wanted))
 
 

@@ -42,7 +42,7 @@ every_schedule = pytest.mark.parametrize(
     [
         pytest.param(s, id=s.name)
         for order, lazy, skip in COMBINATIONS
-        for s in [Schedule(order, BR, BC, lazy, skip, 4)]
+        for s in [Schedule(order, BR, BC, lazy, skip, 4, False)]
     ],
 )
 
@@ -141,7 +141,7 @@ def test_bits_depend_on_tiles_and_rescaling_alone(lazy: bool, causal: str | None
     problem = Problem(D, DV, causal=causal)
     x = make(problem, 13, 23)
     first, *others = (
-        float32_bits(final(problem, Schedule(order, BR, BC, lazy, skip, panel)), problem, x)
+        float32_bits(final(problem, Schedule(order, BR, BC, lazy, skip, panel, False)), problem, x)
         for order, skip, panel in product(ORDERS, (False, True), PANELS)
     )
     for other in others:

@@ -24,7 +24,7 @@ from tests.head import HEAD, head, refused
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("interchang", "no pass is called 'interchang'; known: lazy-rescale, sink-loads, interchange"),
+        ("interchang", "no pass is called 'interchang'; known: group-rows, lazy-rescale, sink-loads"),
         ("pack", "pack requires argument"),
         ("pack{panel=x}", "panel"),
         ("pack{panel=16,width=3}", "width"),

@@ -39,12 +39,12 @@ CONDITIONS = {
     # Optional operands and results.
     "s.attrs.over": "a product, or a sweep, within a span",
     "s.attrs.only": "a product of which columns are wanted",
-    "span": "a sweep's span, as a name",
+    "span": "a sweep's span, or that of a product in place, as a name",
     "kind": "a sweep's result that is a reduction",
     "not kind": "a sweep's result that is elementwise",
     "o.memory": "panels in an array, not in scratch memory",
     "s.attrs.shared": "a parallel loop whose iterations threads can share",
-    "s.attrs.transpose": "a tile that is packed with its rows as columns",
+    "s.attrs.transpose": "a tile that is packed, or multiplied by in place, with its rows as columns",
     "s.attrs.fence": "a sweep whose rows the next statement reads, on a GPU",
     "launch.workspace": "a kernel with arrays of its own, on a GPU",
     "not loop.last": "a separator",
@@ -160,7 +160,7 @@ def test_templates_read_no_schedule_and_no_pass() -> None:
         assert not {"made_by", "schedule"} & attributes, path
 
 
-OPERATIONS = {"pack", "accumulate"}
+OPERATIONS = {"pack", "accumulate", "group-rows"}
 """Passes that are called as the operation, or the operand, that they make."""
 PASS_NAMES = set(REGISTRY) - OPERATIONS
 

@@ -5,7 +5,7 @@ A function's arguments may say so by a name for each of their dimensions,
     func.func @attention(%q: memref<...> {tile.extents = ["B", "Hq", "Nq", "D"]}, ...)
 
 which the caller has to honour: extents of one name are equal. A workspace has the extents that it was
-allocated with.
+allocated with, an array whose rows are grouped those that it was given.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr, StringAttr
 from xdsl.ir import BlockArgument, SSAValue
 
 from flashgen.analysis.linear import Linear, linear
+from flashgen.ir.memory import GroupRowsOp
 from flashgen.ir.types import shape_of
 
 ATTRIBUTE = "tile.extents"
@@ -51,6 +52,9 @@ def extent(array: SSAValue, dimension: int) -> Extent:
     if isinstance(array.owner, memref.AllocOp):
         position = sum(n < 0 for n in shape_of(array)[:dimension])
         return length(array.owner.dynamic_sizes[position])
+    if isinstance(array.owner, GroupRowsOp):
+        known = {1: array.owner.heads, 2: array.owner.rows}
+        return length(known[dimension]) if dimension in known else extent(array.owner.source, dimension)
     names = names_of(array)
     return names[dimension] if names else (array, dimension)
 

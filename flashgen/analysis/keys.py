@@ -16,7 +16,7 @@ from xdsl.dialects import arith, scf
 from xdsl.ir import SSAValue
 
 from flashgen.analysis.linear import step_of
-from flashgen.analysis.predicate import excess
+from flashgen.analysis.predicate import excess, period
 from flashgen.analysis.ranges import evaluate, parts
 from flashgen.ir.regions import MaskOp
 
@@ -51,6 +51,10 @@ def visible(mask: MaskOp, rows: NDArray[Any], cols: NDArray[Any], symbols: Symbo
     row, col = mask.body.block.args
     known: dict[SSAValue, Any] = {**symbols, row: rows[:, None], col: cols[None, :]}
 
+    def value(symbol: SSAValue) -> Any:
+        n = period(symbol, mask)
+        return known[symbol] if n is None else known[row] % known[n]
+
     def holds(v: SSAValue) -> NDArray[np.bool_]:
         op = v.owner
         if isinstance(op, arith.AndIOp):
@@ -60,7 +64,7 @@ def visible(mask: MaskOp, rows: NDArray[Any], cols: NDArray[Any], symbols: Symbo
         form = excess(v, mask)
         if form is None:
             raise ValueError("a predicate that is not understood")
-        total = sum((c * known[s] for s, c in form.terms.items()), start=np.array(form.constant))
+        total = sum((c * value(s) for s, c in form.terms.items()), start=np.array(form.constant))
         return np.asarray(total <= 0)
 
     return np.broadcast_to(holds(mask.predicate), (len(rows), len(cols)))

@@ -6,6 +6,8 @@ nobody can tell.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from xdsl.dialects import scf
 from xdsl.ir import Operation, SSAValue, Use
 
@@ -35,6 +37,14 @@ def mixes_rows(load: LoadOp) -> Operation | None:
     """
     if any(may_be_cut(load, n) for n in cut_dimensions(load)[1:]):
         return load
+    return rows_meet(load, lambda store: cut_alike(load, store))
+
+
+def rows_meet(load: LoadOp, fits: Callable[[StoreOp], bool]) -> Operation | None:
+    """The operation by which a row of what follows from a load depends on another of its rows.
+
+    None if none does. fits: whether a store puts each row where it belongs.
+    """
     seen: set[SSAValue] = set()
     todo: list[SSAValue] = [load.result]
     while todo:
@@ -43,18 +53,18 @@ def mixes_rows(load: LoadOp) -> Operation | None:
             continue
         seen.add(v)
         for use in v.uses:
-            found = successors(use, load)
+            found = successors(use, fits)
             if found is None:
                 return use.operation
             todo += found
     return None
 
 
-def successors(use: Use, load: LoadOp) -> list[SSAValue] | None:
+def successors(use: Use, fits: Callable[[StoreOp], bool]) -> list[SSAValue] | None:
     """What the used value's rows go on into; None where rows meet."""
     op = use.operation
     if isinstance(op, StoreOp):
-        return [] if cut_alike(load, op) else None
+        return [] if fits(op) else None
     if isinstance(op, DotOp):
         return [op.result] if op.operands[use.index] is not op.rhs else None
     if isinstance(op, scf.YieldOp) and isinstance(loop := op.parent_op(), scf.ForOp):

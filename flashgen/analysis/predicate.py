@@ -19,7 +19,8 @@ SLT, SLE, SGT, SGE = 2, 3, 4, 5
 
 
 def excess(v: SSAValue, mask: MaskOp) -> Linear | None:
-    """A form over the mask's row, its column and values from outside that is at most 0 exactly where v holds.
+    """A form over the mask's row, its column, values from outside and the row modulo one of these, that is at
+    most 0 exactly where v holds.
 
     None if v is not an ordering of such forms.
     """
@@ -28,8 +29,17 @@ def excess(v: SSAValue, mask: MaskOp) -> Linear | None:
         return None
     small, large = (op.lhs, op.rhs) if kind in (SLT, SLE) else (op.rhs, op.lhs)
     form = linear(small, within=mask).plus(linear(large, within=mask), -1).offset(kind in (SLT, SGT))
-    known = all(symbol in mask.body.block.args or not inside(symbol, mask) for symbol in form.terms)
+    args = mask.body.block.args
+    known = all(s in args or not inside(s, mask) or period(s, mask) is not None for s in form.terms)
     return form if known else None
+
+
+def period(v: SSAValue, mask: MaskOp) -> SSAValue | None:
+    """n where v is the mask's row modulo n, and n comes from outside: it begins anew every n rows."""
+    op = v.owner
+    if not isinstance(op, arith.RemSIOp) or op.lhs is not mask.body.block.args[0] or inside(op.rhs, mask):
+        return None
+    return op.rhs
 
 
 @dataclass(frozen=True)
@@ -85,7 +95,7 @@ def extreme(largest: bool, bounds: list[Bound]) -> Bound | None:
 
 
 def visible_columns(mask: MaskOp) -> Interval:
-    """The columns that a row sees, as bounds over the mask's row and values from outside."""
+    """The columns that a row sees, as bounds over what `excess` knows but the column."""
     return columns(mask.predicate, mask)
 
 

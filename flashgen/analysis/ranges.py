@@ -17,7 +17,7 @@ from xdsl.dialects import arith, scf
 from xdsl.ir import BlockArgument, SSAValue
 
 from flashgen.analysis.linear import Linear, induction, inside, linear, step_of
-from flashgen.analysis.predicate import excess
+from flashgen.analysis.predicate import excess, period
 from flashgen.ir.regions import MaskOp
 from flashgen.ir.types import shape_of
 
@@ -146,11 +146,21 @@ class Classifier:
             a, b = self.range(op.lhs), self.range(op.rhs)
             return a.union(b) if self.whole else a.hull(b)
         form = excess(v, self.mask)
-        known = None if form is None else self.ordering(self.over_tile(form))
+        extreme = None if form is None else self.over_tile(form)
+        known = None if extreme is None else self.ordering(extreme)
         return Range(empty=self.whole) if known is None else known
 
-    def over_tile(self, form: Linear) -> Linear:
-        """The form's largest value (whole) or smallest value over the tile."""
+    def over_tile(self, form: Linear) -> Linear | None:
+        """The form's largest value (whole) or smallest over the tile, or one beyond it; None if unknown.
+
+        A row modulo n is taken for any of 0 to n - 1, which it is if no row is negative.
+        """
+        for symbol, c in form.terms.items():
+            if (n := period(symbol, self.mask)) is not None:
+                if not surely(Linear().plus(linear(self.mask.row), -1)):
+                    return None
+                last = linear(n).offset(-1) if (c > 0) == self.whole else Linear()
+                form = form.without(symbol)[1].plus(last, c)
         positions = zip(self.mask.body.block.args, (self.mask.row, self.mask.col), strict=True)
         for (symbol, origin), extent in zip(positions, shape_of(self.mask.result), strict=True):
             c, rest = form.without(symbol)

@@ -57,7 +57,8 @@ def outlines(causal: str | None, order: str, lazy_rescale: bool, causal_skip: bo
     from flashgen.passes.pipeline import lower
     from flashgen.schedule import Schedule
 
-    problem, schedule = Problem(8, causal=causal), Schedule(order, 4, 4, lazy_rescale, causal_skip, panel=0)
+    problem = Problem(8, causal=causal)
+    schedule = Schedule(order, 4, 4, lazy_rescale, causal_skip, panel=0, group_rows=False)
     every = stages(lambda after: lower(problem, schedule, after))
     befores = [[], *(lines for _, lines in every)]
     return [stage for stage, before in zip(every, befores, strict=False) if stage[1] != before]

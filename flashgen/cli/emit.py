@@ -13,9 +13,11 @@ from flashgen.cli.options import (
     Br,
     Causal,
     CausalSkip,
+    GroupRows,
     HoistPacks,
     LazyRescale,
     Order,
+    Panel,
     RescaleThreshold,
 )
 from flashgen.cli.output import stage_text, write_text
@@ -42,7 +44,9 @@ def emit(
     bc: Bc = None,
     lazy_rescale: LazyRescale = True,
     causal_skip: CausalSkip = True,
+    panel: Panel = None,
     hoist_packs: HoistPacks = None,
+    group_rows: GroupRows = None,
     rescale_threshold: RescaleThreshold = 0.0,
     output: Annotated[
         Path | None,
@@ -91,7 +95,9 @@ def emit(
         bc,
         lazy_rescale,
         causal_skip,
+        panel,
         hoist_packs=hoist_packs,
+        group_rows=group_rows,
         rescale_threshold=rescale_threshold,
     )
     schedule = machine.complete(problem, schedule)

@@ -32,6 +32,22 @@ Br = Annotated[
 Bc = Annotated[
     int | None, typer.Option("--bc", help="Rows of a key tile.", show_default="the target decides")
 ]
+Panel = Annotated[
+    int | None,
+    typer.Option(
+        "--panel",
+        help="Columns of a packed panel of K and V; 0 reads them where they lie, for few queries.",
+        show_default="the target decides",
+    ),
+]
+GroupRows = Annotated[
+    bool | None,
+    typer.Option(
+        "--group-rows/--no-group-rows",
+        help="Queries of all heads of a group are rows of the same tiles: K and V are read once for all.",
+        show_default="the target decides",
+    ),
+]
 LazyRescale = Annotated[
     bool,
     typer.Option(

@@ -18,9 +18,11 @@ from flashgen.cli.options import (
     Br,
     Causal,
     CausalSkip,
+    GroupRows,
     HoistPacks,
     LazyRescale,
     Order,
+    Panel,
     RescaleThreshold,
 )
 from flashgen.cli.output import check_output, write
@@ -89,7 +91,9 @@ def run(
     bc: Bc = None,
     lazy_rescale: LazyRescale = True,
     causal_skip: CausalSkip = True,
+    panel: Panel = None,
     hoist_packs: HoistPacks = None,
+    group_rows: GroupRows = None,
     rescale_threshold: RescaleThreshold = 0.0,
     threads: Annotated[
         int | None,
@@ -123,7 +127,9 @@ def run(
         bc,
         lazy_rescale,
         causal_skip,
+        panel,
         hoist_packs=hoist_packs,
+        group_rows=group_rows,
         rescale_threshold=rescale_threshold,
     )
     arrays = read_inputs(file, {"q": q, "k": k, "v": v}, names, dtype)
@@ -228,10 +234,11 @@ def compute(
     from flashgen.emission import variant
 
     q, k, v = arrays
-    (batch, hq, _, head_dim), dv = q.shape, v.shape[3]
+    (batch, hq, nq, head_dim), dv = q.shape, v.shape[3]
     problem = Problem(head_dim, dv or 1, str(q.dtype), causal)
     factor = 1 / math.sqrt(head_dim) if scale is None else scale
-    schedule = machine.complete(problem, machine.suit(problem, schedule, q.shape[2], k.shape[2]))
+    rows = nq * (hq // (k.shape[1] or 1))
+    schedule = machine.complete(problem, machine.suit(problem, schedule, nq, k.shape[2], rows))
     with progress() as bars:
         step = bars.add_task("compiling", total=None)
         call, used = prepare(problem, arrays, factor, schedule, machine, threads)

@@ -45,6 +45,11 @@ def ceildiv(a: SSAValue, b: SSAValue) -> SSAValue:
     return arith.CeilDivSIOp(a, b).result
 
 
+def remainder(a: SSAValue, b: SSAValue) -> SSAValue:
+    """What is left of a division rounded towards 0; b is not 0."""
+    return arith.RemSIOp(a, b).result
+
+
 def smaller(a: SSAValue, b: SSAValue) -> SSAValue:
     return arith.MinSIOp(a, b).result
 

@@ -1,10 +1,11 @@
-"""Between memory and tiles: tile.load and tile.store.
+"""Between memory and tiles: tile.load and tile.store; and tile.group_rows, another numbering of an array.
 
 Positions count elements, not tiles. The tile covers the trailing dimensions of the array from that
 position on. What lies beyond the array's bound is never touched: it reads as 0 and is not written.
 
-An array is an argument of the function or an allocation. There are no views and no choices between arrays:
-different values are different memory, and every analysis may rely on it.
+An array is an argument of the function, an allocation, or the one numbering through which such an array is
+touched. There are no other views and no choices between arrays: different values that are loaded from or
+stored to are different memory, and every analysis may rely on it.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from xdsl.irdl import (
     traits_def,
     var_operand_def,
 )
-from xdsl.traits import MemoryReadEffect, MemoryWriteEffect
+from xdsl.traits import MemoryReadEffect, MemoryWriteEffect, Pure
 
 from flashgen.ir.types import NARROW, check, f32, shape_of
 
@@ -101,6 +102,38 @@ class StoreOp(IRDLOperation):
         return self.value
 
 
+@irdl_op_definition
+class GroupRowsOp(IRDLOperation):
+    """`%q_rows = tile.group_rows %q[%Hkv, %rows] : memref<?x?x?x8xf32, ...>`: an array of (B, Hq, Nq, ...) as
+    (B, Hkv, rows, ...), where Hkv * rows = Hq * Nq.
+
+    The rows of all heads of a group are numbered on: with Nq the source's extent, row n of group g is row
+    n mod Nq of head g * (rows / Nq) + n div Nq. Nothing is copied; the source is touched in no other way.
+    """
+
+    name = "tile.group_rows"
+    source = operand_def(MemRefType)
+    heads = operand_def(IndexType)
+    rows = operand_def(IndexType)
+    result = result_def(MemRefType)
+    traits = traits_def(Pure())
+    assembly_format = "$source `[` $heads `,` $rows `]` attr-dict `:` type($source) `->` type($result)"
+
+    def __init__(self, source: SSAValue, heads: SSAValue, rows: SSAValue):
+        super().__init__(operands=[source, heads, rows], result_types=[source.type])
+
+    def verify_(self) -> None:
+        check(self.source.type == self.result.type, f"{self.name}: the result is typed as the array")
+        shape = shape_of(self.source)
+        grouped = len(shape) >= 3 and shape[1] < 0 and shape[2] < 0
+        check(grouped, f"{self.name}: an array of (B, Hq, Nq, ...) wanted, Hq and Nq known at run time")
+        whole = is_array(self.source) and not isinstance(self.source.owner, GroupRowsOp)
+        check(whole, f"{self.name}: its array is neither an argument nor an allocation")
+        others = [use.operation for use in self.source.uses if use.operation is not self]
+        alone = all(isinstance(op, memref.DimOp) for op in others)
+        check(alone, f"{self.name}: its array is touched in another way too")
+
+
 Access = LoadOp | StoreOp
 
 
@@ -118,12 +151,12 @@ def check_access(op: Access) -> None:
 
 
 def is_array(v: SSAValue) -> bool:
-    """Whether v is an argument of a function or the result of an allocation."""
+    """Whether v is an argument of a function, the result of an allocation, or either numbered anew."""
     owner = v.owner
     if isinstance(owner, Block):
         function = owner.parent_op()
         return isinstance(function, func.FuncOp) and function.body.blocks.first is owner
-    return isinstance(owner, memref.AllocOp)
+    return isinstance(owner, memref.AllocOp | GroupRowsOp)
 
 
 def extents(op: Access) -> tuple[int, ...]:

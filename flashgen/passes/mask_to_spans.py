@@ -26,7 +26,7 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Block, Operation, Region, SSAValue, Use
 
 from flashgen.analysis.linear import Linear
-from flashgen.analysis.predicate import Bound, Extreme, Interval, visible_columns
+from flashgen.analysis.predicate import Bound, Extreme, Interval, period, visible_columns
 from flashgen.ir.compute import DotOp, RowMaxOp, RowReduction, RowSumOp, SelectOp
 from flashgen.ir.construct import add, named
 from flashgen.ir.regions import MaskOp, RowSpanOp, YieldOp
@@ -88,7 +88,8 @@ class MaskToSpansPass(TilePass[list[Masked]]):
         for op in (*found.reductions, *found.over, *found.only):
             if op.over is not None:
                 self.refuse(op, "has a span already")
-        known = [mask.row, mask.col, *captured(found.interval)]
+        used = captured(found.interval)
+        known = [mask.row, mask.col, *(v if (n := period(v, mask)) is None else n for v in used)]
         if not all(v is mask.body.block.args[0] or is_above(v, found.place) for v in known):
             self.refuse(mask, "its bounds are not known yet at the product that makes the scores")
         return found
@@ -171,10 +172,21 @@ def span_of(found: Masked) -> RowSpanOp:
         if interval.guards:
             hi = choose(emit_all(interval.guards, mask), hi, lo)
         YieldOp(lo, hi)
+    for v in dict.fromkeys(captured(interval)):
+        if period(v, mask) is not None:
+            keep_within(body, v)
     mask.body.block.args[0].replace_uses_with_if(body.args[0], lambda use: use.operation.parent is body)
     span = RowSpanOp(mask.row, mask.col, Region(body), (rows, cols))
     span.result.name_hint = "span"
     return span
+
+
+def keep_within(body: Block, v: SSAValue) -> None:
+    """A copy of what makes v, for the uses in this body."""
+    assert isinstance(v.owner, Operation) and body.first_op is not None
+    copy = v.owner.clone()
+    body.insert_op_before(copy, body.first_op)
+    v.replace_uses_with_if(copy.results[0], lambda use: use.operation.parent is body)
 
 
 def narrowed(op: RowReduction, span: SSAValue) -> RowReduction:

@@ -2,6 +2,7 @@
 
 | pass              | needs                                 | leaves                                      |
 |-------------------|---------------------------------------|---------------------------------------------|
+| group-rows        | a loop over the heads of a group      | its heads as rows of one                    |
 | lazy-rescale      | state in memory, named operations     | l * O in O's place, one exponential a score |
 | sink-loads        | a loop that is the last in another    | a perfect nest                              |
 | interchange       | a perfect nest, dependences (+, 0)    | the query loop outermost                    |
@@ -19,8 +20,8 @@
 | accumulate        | products that are added to something  | products onto their accumulator             |
 | parallel-loops    | loops that carry no dependence        | scf.parallel                                |
 
-sink-loads, interchange, fuse-loops and keep-state are the q-outer order; lazy-rescale, rescale-threshold,
-pack, hoist-packs and causal-skip are asked for by their own fields; the others always run.
+sink-loads, interchange, fuse-loops and keep-state are the q-outer order; group-rows, lazy-rescale,
+rescale-threshold, pack, hoist-packs and causal-skip are asked for by their own fields; the others always run.
 """
 
 from __future__ import annotations
@@ -47,6 +48,7 @@ from flashgen.passes.causal_skip import CausalSkipPass
 from flashgen.passes.fold_scale import FoldScalePass
 from flashgen.passes.fuse_loops import FuseLoopsPass
 from flashgen.passes.fuse_sweeps import FuseSweepsPass
+from flashgen.passes.group_rows import GroupRowsPass
 from flashgen.passes.hoist_packs import HoistPacksPass
 from flashgen.passes.interchange import InterchangePass
 from flashgen.passes.keep_state import KeepStatePass
@@ -77,6 +79,7 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_renew_lock)
 
 OWN = (
+    GroupRowsPass,
     LazyRescalePass,
     SinkLoadsPass,
     InterchangePass,
@@ -103,6 +106,7 @@ def derivation(schedule: Schedule) -> list[ModulePass]:
     """From FlashAttention-1 to the algorithm that the schedule asks for."""
     q_outer = [SinkLoadsPass(), InterchangePass(), FuseLoopsPass(), KeepStatePass()]
     return [
+        *([GroupRowsPass()] if schedule.group_rows else []),
         *([LazyRescalePass()] if schedule.lazy_rescale else []),
         *(q_outer if schedule.order == "q-outer" else []),
     ]

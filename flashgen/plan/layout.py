@@ -16,6 +16,8 @@ class TileLayout:
     cols: int = 1
     odd: bool = False
     """Whether rows are an odd number of elements apart: then those of a column lie in different banks."""
+    in_place: bool = False
+    """Whether products read a right side that was loaded where it lies in memory, without a copy."""
 
 
 def round_up(n: int, to: int) -> int:

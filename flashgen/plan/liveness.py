@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 from xdsl.dialects import func
 from xdsl.dialects.builtin import TensorType
-from xdsl.ir import Block, Operation, SSAValue
+from xdsl.ir import Block, Operation, SSAValue, Use
 
-from flashgen.ir.compute import BroadcastOp, HoldOp, PackOp, ReplaceOp, SelectOp
+from flashgen.ir.compute import BroadcastOp, DotOp, HoldOp, PackOp, ReplaceOp, SelectOp
 from flashgen.ir.memory import LoadOp
 
 
@@ -68,6 +68,14 @@ def deferred(op: Operation) -> bool:
     return len(users) == 1 and elementwise(users[0]) and users[0].parent is op.parent
 
 
-def viewed(load: LoadOp, stored: set[SSAValue]) -> bool:
-    """Whether a tile need not be copied: it is only packed, and nothing in the function stores its array."""
-    return load.memref not in stored and all(isinstance(u.operation, PackOp) for u in load.result.uses)
+def viewed(load: LoadOp, stored: set[SSAValue], in_place: bool) -> bool:
+    """Whether a tile need not be copied: it is only packed, and nothing in the function stores its array.
+
+    in_place: products as their right side can read it where it lies as well.
+    """
+
+    def reads_memory(use: Use) -> bool:
+        op = use.operation
+        return isinstance(op, PackOp) or (in_place and isinstance(op, DotOp) and use.index == 1)
+
+    return load.memref not in stored and all(map(reads_memory, load.result.uses))

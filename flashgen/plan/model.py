@@ -63,7 +63,8 @@ class Statement:
     """One operation, in order.
 
     op: the IR operation's name with _ for the dot ("tile_dot"), or what the plan adds: "copy", "tile_fill"
-        for a store of one value, and "tile_place" for a load of panels, which are used where they lie.
+        for a store of one value, "tile_place" for a load of panels, which are used where they lie, and
+        "tile_dot_in_place" for a product whose right side is a view.
     form: "operation" has a macro of its own; "elementwise" is an expression for every element of outs[0];
         "scalar" an expression that defines outs[0].
     outs, ins: results and operands.

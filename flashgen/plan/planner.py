@@ -13,7 +13,7 @@ from xdsl.ir import Block, Operation, SSAValue
 from flashgen.analysis.linear import stored
 from flashgen.errors import CannotEmit
 from flashgen.ir.compute import BroadcastOp, DotOp, HoldOp, PackOp, ReplaceOp, ScaleRowsOp
-from flashgen.ir.memory import LoadOp, StoreOp
+from flashgen.ir.memory import GroupRowsOp, LoadOp, StoreOp
 from flashgen.ir.provenance import made_by
 from flashgen.ir.regions import RowSpanOp, SweepOp, YieldOp, yielded
 from flashgen.ir.types import element_of, shape_of
@@ -38,7 +38,7 @@ class Planner:
     def __init__(self, function: func.FuncOp, layout: TileLayout, reserved: Collection[str]):
         self._function = function
         self._at = Placement(function, layout, reserved)
-        self._stored = stored(function)
+        self._stored, self._reads_in_place = stored(function), layout.in_place
 
     def plan(self) -> KernelPlan:
         params = [self._at.local(arg) for arg in self._function.body.block.args]
@@ -160,9 +160,13 @@ class Planner:
         array = replace(self._at.local(op.memref), crew=self._at.crew)
         return [Statement("memref_alloc", outs=[array], attrs={"extents": extents})]
 
+    def _group_rows(self, op: GroupRowsOp) -> list[Statement]:
+        """ins: the array, its groups, and the rows of each."""
+        return [Statement("tile_group_rows", outs=[self._at.local(op.result)], ins=self._at.all(op.operands))]
+
     def _load(self, op: LoadOp) -> list[Statement]:
         source, *indices = self._at.all(op.operands)
-        if viewed(op, self._stored):
+        if viewed(op, self._stored, self._reads_in_place):
             element = element_name(element_of(op.memref))
             name = self._at.name(op.result, "view")
             self._at[op.result] = Operand(
@@ -222,16 +226,23 @@ class Planner:
         return [Statement("tile_sweep", outs=outs, ins=ins, attrs=attrs, body=body)]
 
     def _dot(self, op: DotOp) -> list[Statement]:
-        """ins: left and right side. attrs: over, only and where, operands or None; transpose, accumulate."""
+        """ins: left and right side. attrs: over, only and where, operands or None; transpose, accumulate.
+
+        Of a right side that is a view: tile_dot_in_place, whose attrs have for these three the span of the
+        view's rows, or None.
+        """
         ins = self._at.all((op.lhs, op.rhs))
         roles = {n: self._at[v] if (v := getattr(op, n)) else None for n in ("over", "only", "where")}
-        attrs = roles | {"transpose": op.transpose is not None, "accumulate": op.acc is not None}
+        attrs = {"transpose": op.transpose is not None, "accumulate": op.acc is not None}
+        name = "tile_dot"
+        if ins[1].kind == "view":
+            name, roles = "tile_dot_in_place", {"span": roles["only" if attrs["transpose"] else "over"]}
+            if attrs["transpose"] and op.over is not None:
+                raise CannotEmit("tile.dot with a loaded, transposed right side, over a part of its columns")
         before = self._in_place(op, op.acc)
-        declares = op.acc is None
-        return [
-            *before,
-            Statement("tile_dot", outs=[self._at[op.result]], ins=ins, attrs=attrs, declares=declares),
-        ]
+        place = self._at[op.result]
+        dot = Statement(name, outs=[place], ins=ins, attrs=roles | attrs, declares=op.acc is None)
+        return [*before, dot]
 
     def _scale_rows(self, op: ScaleRowsOp) -> list[Statement]:
         """ins: one factor a row. outs[0] is scaled where it is."""
@@ -261,6 +272,7 @@ HANDLERS: dict[type[Operation], Callable[[Planner, Any], list[Statement]]] = {
     scf.ForOp: Planner._loop,
     scf.YieldOp: Planner._carry,
     memref.AllocOp: Planner._workspace,
+    GroupRowsOp: Planner._group_rows,
     LoadOp: Planner._load,
     PackOp: Planner._pack,
     StoreOp: Planner._store,

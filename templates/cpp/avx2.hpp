@@ -12,11 +12,34 @@ INLINE lanes_mask is_nan(vec x) { return _mm256_cmp_ps(x, x, _CMP_UNORD_Q); }
 INLINE lanes_mask equal(vec a, vec b) { return _mm256_cmp_ps(a, b, _CMP_EQ_OQ); }
 INLINE lanes_mask at_most(vec a, vec b) { return _mm256_cmp_ps(a, b, _CMP_LE_OQ); }
 
+template <class T> INLINE vec load(const T *p) { return get_8(p); }  // of 16 bits each
+
 // Lanes whose column, counted from c, lies in [lo, hi).
 INLINE lanes_mask columns(isize c, isize lo, isize hi) {
   const __m256i at = _mm256_add_epi32(_mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7), _mm256_set1_epi32((int)c));
   const __m256i from = _mm256_cmpgt_epi32(at, _mm256_set1_epi32((int)lo - 1));
   return _mm256_castsi256_ps(_mm256_and_si256(from, _mm256_cmpgt_epi32(_mm256_set1_epi32((int)hi), at)));
+}
+
+// The first n floats; what lies beyond is not read, and 0.
+INLINE vec load_first(const float *p, isize n) {
+  return _mm256_maskload_ps(p, _mm256_castps_si256(columns(0, 0, n)));
+}
+template <class T> INLINE vec load_first(const T *p, isize n) {
+  float x[lanes] = {};
+  for (isize i = 0; i < n; ++i) x[i] = get(p + i);
+  return load(x);
+}
+
+// Lane n is the sum of the lanes of x[n], added in the same order for every n.
+INLINE vec totals(const vec (&x)[lanes]) {
+  vec pairs[4], fours[2];
+  for (int n = 0; n < 4; ++n)
+    pairs[n] = _mm256_unpacklo_ps(x[2 * n], x[2 * n + 1]) + _mm256_unpackhi_ps(x[2 * n], x[2 * n + 1]);
+  for (int n = 0; n < 2; ++n)
+    fours[n] = _mm256_shuffle_ps(pairs[2 * n], pairs[2 * n + 1], 0x44) +
+               _mm256_shuffle_ps(pairs[2 * n], pairs[2 * n + 1], 0xEE);
+  return _mm256_permute2f128_ps(fours[0], fours[1], 0x20) + _mm256_permute2f128_ps(fours[0], fours[1], 0x31);
 }
 
 // 2^x for x < 128, as math.hpp says, with y a multiple of 1/8. Adding 1.5 * 2^20 + 127 rounds to the nearest

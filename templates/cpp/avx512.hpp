@@ -13,12 +13,45 @@ INLINE lanes_mask is_nan(vec x) { return _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q);
 INLINE lanes_mask equal(vec a, vec b) { return _mm512_cmp_ps_mask(a, b, _CMP_EQ_OQ); }
 INLINE lanes_mask at_most(vec a, vec b) { return _mm512_cmp_ps_mask(a, b, _CMP_LE_OQ); }
 
+template <class T> INLINE vec load(const T *p) {  // of 16 bits each
+  return _mm512_insertf32x8(_mm512_castps256_ps512(get_8(p)), get_8(p + 8), 1);
+}
+
 // Lanes whose column, counted from c, lies in [lo, hi).
 INLINE lanes_mask columns(isize c, isize lo, isize hi) {
   const __m512i count = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
   const __m512i at = _mm512_add_epi32(count, _mm512_set1_epi32((int)c));
   const lanes_mask from = _mm512_cmpgt_epi32_mask(at, _mm512_set1_epi32((int)lo - 1));
   return _mm512_mask_cmpgt_epi32_mask(from, _mm512_set1_epi32((int)hi), at);
+}
+
+// The first n floats; what lies beyond is not read, and 0.
+INLINE vec load_first(const float *p, isize n) { return _mm512_maskz_loadu_ps((lanes_mask)((1u << n) - 1), p); }
+
+// Of each four lanes of a and of b the lower or the upper two.
+template <bool upper> INLINE vec unpack_pairs(vec a, vec b) {
+  const __m512d x = _mm512_castps_pd(a), y = _mm512_castps_pd(b);
+  return _mm512_castpd_ps(upper ? _mm512_maskz_unpackhi_pd(0xff, x, y) : _mm512_maskz_unpacklo_pd(0xff, x, y));
+}
+template <class T> INLINE vec load_first(const T *p, isize n) {
+  float x[lanes] = {};
+  for (isize i = 0; i < n; ++i) x[i] = get(p + i);
+  return load(x);
+}
+
+// Lane n is the sum of the lanes of x[n], added in the same order for every n.
+INLINE vec totals(const vec (&x)[lanes]) {
+  vec pairs[8], fours[4], eights[2];
+  for (int n = 0; n < 8; ++n)
+    pairs[n] = _mm512_maskz_unpacklo_ps(every, x[2 * n], x[2 * n + 1]) +
+               _mm512_maskz_unpackhi_ps(every, x[2 * n], x[2 * n + 1]);
+  for (int n = 0; n < 4; ++n)
+    fours[n] = unpack_pairs<false>(pairs[2 * n], pairs[2 * n + 1]) + unpack_pairs<true>(pairs[2 * n], pairs[2 * n + 1]);
+  for (int n = 0; n < 2; ++n)
+    eights[n] = _mm512_maskz_shuffle_f32x4(every, fours[2 * n], fours[2 * n + 1], 0x88) +
+                _mm512_maskz_shuffle_f32x4(every, fours[2 * n], fours[2 * n + 1], 0xDD);
+  return _mm512_maskz_shuffle_f32x4(every, eights[0], eights[1], 0x88) +
+         _mm512_maskz_shuffle_f32x4(every, eights[0], eights[1], 0xDD);
 }
 
 // 2^x for every x, as math.hpp says, with y a multiple of 1/16. scalef finds the power of two itself.

@@ -47,6 +47,8 @@ template <class T, int N> struct Array {
     for (int n = 0; n < N; ++n) here += index[n] * stride[n];
     return here;
   }
+  // What lies r rows further on, where dimension d counts rows.
+  INLINE T *row(const isize (&index)[N], int d, isize r) const { return at(index) + r * stride[d]; }
 };
 template <class T, int N> INLINE Array<T, N> array(const flashgen_tensor *t) {
   Array<T, N> a;
@@ -65,46 +67,56 @@ template <class T, int N> INLINE View<T> view(const Array<T, N> &a, const isize 
   return {inside ? a.at(index) : a.p, inside, a.stride[N - 2], a.stride[N - 1]};
 }
 
-template <isize R, isize C, isize S, class T, int N>
-INLINE void read(Tile<R, C, S> t, const Array<T, N> &a, const isize (&index)[N]) {
-  const View<T> v = view(a, index, R);
-  for (isize r = 0; r < v.rows; ++r)
-    if (v.col_stride == 1)
-      copy<C>(t.at(r, 0), v.p + r * v.row_stride);
-    else
-      for (isize c = 0; c < C; ++c) *t.at(r, c) = get(v.p + r * v.row_stride + c * v.col_stride);
-  for (isize r = v.rows; r < R; ++r) memset(t.at(r, 0), 0, C * sizeof(float));
-}
-template <isize R, class T, int N> INLINE void read(Rows<R> t, const Array<T, N> &a, const isize (&index)[N]) {
-  const isize inside = larger(0, smaller(R, a.size[N - 1] - index[N - 1]));
-  for (isize r = 0; r < inside; ++r) t[r] = get(a.at(index) + r * a.stride[N - 1]);
-  for (isize r = inside; r < R; ++r) t[r] = 0.0f;
-}
-template <isize R, isize C, isize S, class T, int N>
-INLINE void write(Tile<R, C, S> t, const Array<T, N> &a, const isize (&index)[N]) {
-  const isize rows = smaller(R, a.size[N - 2] - index[N - 2]), step = a.stride[N - 2], each = a.stride[N - 1];
-  for (isize r = 0; r < rows; ++r)
+// Moves between tiles and arrays: rows that lie outside the array read as 0 and are not written.
+template <isize R, isize C, isize S, template <class, int> class A, class T, int N>
+INLINE void read(Tile<R, C, S> t, const A<T, N> &a, const isize (&index)[N]) {
+  const isize rows = larger(0, smaller(R, a.size[N - 2] - index[N - 2])), each = a.stride[N - 1];
+  for (isize r = 0; r < rows; ++r) {
+    const T *const from = a.row(index, N - 2, r);
     if (each == 1)
-      copy<C>(a.at(index) + r * step, t.at(r, 0));
+      copy<C>(t.at(r, 0), from);
     else
-      for (isize c = 0; c < C; ++c) put(a.at(index) + r * step + c * each, *t.at(r, c));
+      for (isize c = 0; c < C; ++c) *t.at(r, c) = get(from + c * each);
+  }
+  for (isize r = rows; r < R; ++r) memset(t.at(r, 0), 0, C * sizeof(float));
 }
-template <isize R, class T, int N> INLINE void write(Rows<R> t, const Array<T, N> &a, const isize (&index)[N]) {
+template <isize R, template <class, int> class A, class T, int N>
+INLINE void read(Rows<R> t, const A<T, N> &a, const isize (&index)[N]) {
+  const isize rows = larger(0, smaller(R, a.size[N - 1] - index[N - 1]));
+  for (isize r = 0; r < rows; ++r) t[r] = get(a.row(index, N - 1, r));
+  for (isize r = rows; r < R; ++r) t[r] = 0.0f;
+}
+template <isize R, isize C, isize S, template <class, int> class A, class T, int N>
+INLINE void write(Tile<R, C, S> t, const A<T, N> &a, const isize (&index)[N]) {
+  const isize rows = smaller(R, a.size[N - 2] - index[N - 2]), each = a.stride[N - 1];
+  for (isize r = 0; r < rows; ++r) {
+    T *const to = a.row(index, N - 2, r);
+    if (each == 1)
+      copy<C>(to, t.at(r, 0));
+    else
+      for (isize c = 0; c < C; ++c) put(to + c * each, *t.at(r, c));
+  }
+}
+template <isize R, template <class, int> class A, class T, int N>
+INLINE void write(Rows<R> t, const A<T, N> &a, const isize (&index)[N]) {
   const isize rows = smaller(R, a.size[N - 1] - index[N - 1]);
-  for (isize r = 0; r < rows; ++r) put(a.at(index) + r * a.stride[N - 1], t[r]);
+  for (isize r = 0; r < rows; ++r) put(a.row(index, N - 1, r), t[r]);
 }
 
 // The extents of a tile that has no memory of its own: x in all of its elements.
 template <isize... extents> struct Shape {};
-template <isize R, isize C, class T, int N>
-INLINE void fill(Shape<R, C>, float x, const Array<T, N> &a, const isize (&index)[N]) {
+template <isize R, isize C, template <class, int> class A, class T, int N>
+INLINE void fill(Shape<R, C>, float x, const A<T, N> &a, const isize (&index)[N]) {
   const isize rows = smaller(R, a.size[N - 2] - index[N - 2]);
-  for (isize r = 0; r < rows; ++r)
-    for (isize c = 0; c < C; ++c) put(a.at(index) + r * a.stride[N - 2] + c * a.stride[N - 1], x);
+  for (isize r = 0; r < rows; ++r) {
+    T *const to = a.row(index, N - 2, r);
+    for (isize c = 0; c < C; ++c) put(to + c * a.stride[N - 1], x);
+  }
 }
-template <isize R, class T, int N> INLINE void fill(Shape<R>, float x, const Array<T, N> &a, const isize (&index)[N]) {
+template <isize R, template <class, int> class A, class T, int N>
+INLINE void fill(Shape<R>, float x, const A<T, N> &a, const isize (&index)[N]) {
   const isize rows = smaller(R, a.size[N - 1] - index[N - 1]);
-  for (isize r = 0; r < rows; ++r) put(a.at(index) + r * a.stride[N - 1], x);
+  for (isize r = 0; r < rows; ++r) put(a.row(index, N - 1, r), x);
 }
 
 // Rows times a factor each; a row whose factor is 1 is left alone, for x * 1 is x.

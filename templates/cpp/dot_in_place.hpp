@@ -1,0 +1,158 @@
+// Matrix products whose right side is read where it lies in memory, row by row: for left sides of few rows,
+// where fetching the right side takes longer than multiplying by it. Rows that take part in nothing cost nothing.
+
+constexpr isize most_rows = 4;  // rows of the left side that share what is read of the right side
+constexpr isize chunk = lanes;  // rows of the right side that all of the left side use before the next are read
+constexpr isize ahead = 1536;   // numbers from what is read to what is fetched meanwhile
+
+// How a row of the right side is read: from column c on, a whole vector, or `count` floats and 0 beyond.
+struct Adjacent {
+  template <class T> INLINE vec read(const T *row, isize c) const { return load(row + c); }
+  template <class T> INLINE vec read(const T *row, isize c, isize count) const { return load_first(row + c, count); }
+};
+struct Apart {
+  isize step;
+  template <class T> INLINE vec read(const T *row, isize c) const { return read(row, c, lanes); }
+  template <class T> INLINE vec read(const T *row, isize c, isize count) const {
+    float x[lanes] = {};
+    for (isize n = 0; n < count; ++n) x[n] = get(row + (c + n) * step);
+    return load(x);
+  }
+};
+
+// The span of every row where there is none.
+template <isize C> struct Whole {
+  INLINE isize lo(isize) const { return 0; }
+  INLINE isize hi(isize) const { return C; }
+};
+template <isize N> struct Count {
+  static constexpr isize value = N;
+};
+
+// Calls step(Count<n>(), r, from, to) for groups of n rows from r on, whose spans within [lo, hi) are [from, to).
+template <isize R, class Part, class Step>
+INLINE void row_groups(const Part &part, isize lo, isize hi, Step step) {
+  for (isize r = 0, n; r < R; r += n) {
+    const isize from = larger(lo, part.lo(r)), to = smaller(hi, part.hi(r));
+    n = 1;
+    while (n < most_rows && r + n < R && part.lo(r + n) == part.lo(r) && part.hi(r + n) == part.hi(r)) ++n;
+    if (n == 3) n = 2;
+    if (from >= to) continue;
+    if constexpr (R >= 4)
+      if (n == 4) step(Count<4>(), r, from, to);
+    if constexpr (R >= 2)
+      if (n == 2) step(Count<2>(), r, from, to);
+    if (n == 1) step(Count<1>(), r, from, to);
+  }
+}
+
+// What is read a while later, of rows [n, n + chunk) of the right side.
+template <isize C, class T> INLINE void fetch(const View<T> &b, isize n) {
+  constexpr isize rows = (ahead + C - 1) / C, bytes = sizeof(T);
+  const char *row = (const char *)b.p + (n + rows) * b.row_stride * bytes;
+  for (isize k = 0; k < chunk; ++k, row += b.row_stride * bytes)
+    for (isize c = 0; c < C * bytes; c += 64) _mm_prefetch(row + c, _MM_HINT_T0);
+}
+
+// out[i][n] = <a[i], b[n]>, or that added to it, for NR rows of a and at most lanes / NR rows of b: one
+// accumulator for each pair, a lane of it for each lane of a row.
+template <isize NR, isize K, bool accumulate, class T, class Reader>
+void inner_products(float *out, isize out_stride, const float *a, isize a_stride, const T *b, isize b_stride,
+                    isize count, Reader reader) {
+  constexpr isize NB = lanes / NR, whole = K / lanes * lanes;
+  const T *row[NB];
+  for (isize n = 0; n < NB; ++n) row[n] = b + smaller(n, count - 1) * b_stride;
+  vec sum[lanes];
+  for (isize n = 0; n < lanes; ++n) sum[n] = all(0.0f);
+  for (isize k = 0; k < whole; k += lanes)
+    for (isize n = 0; n < NB; ++n) {
+      const vec y = reader.read(row[n], k);
+      for (isize i = 0; i < NR; ++i) sum[i * NB + n] = fma(load(a + i * a_stride + k), y, sum[i * NB + n]);
+    }
+  if (whole < K)
+    for (isize n = 0; n < NB; ++n) {
+      const vec y = reader.read(row[n], whole, K - whole);
+      for (isize i = 0; i < NR; ++i)
+        sum[i * NB + n] = fma(load_first(a + i * a_stride + whole, K - whole), y, sum[i * NB + n]);
+    }
+  float each[lanes];
+  store(each, totals(sum));
+  for (isize i = 0; i < NR; ++i)
+    for (isize n = 0; n < count; ++n) {
+      float &to = out[i * out_stride + n];
+      to = accumulate ? to + each[i * NB + n] : each[i * NB + n];
+    }
+}
+
+// out = a b^T, or out + a b^T, in the columns of each row's span. What lies beyond the array is 0.
+template <bool accumulate, isize R, isize C, isize SO, isize K, isize SA, class T, class Part, class Reader>
+INLINE void product_transposed(Tile<R, C, SO> out, Tile<R, K, SA> a, View<T> b, const Part &part, Reader reader) {
+  for (isize n = 0; n < b.rows; n += chunk) {
+    fetch<K>(b, n);
+    row_groups<R>(part, n, smaller(n + chunk, b.rows), [&](auto rows, isize r, isize lo, isize hi) INLINE_LAMBDA {
+      constexpr isize NR = decltype(rows)::value, NB = lanes / NR;
+      for (isize c = lo; c < hi; c += NB)
+        inner_products<NR, K, accumulate>(out.at(r, c), SO, a.at(r, 0), SA, b.p + c * b.row_stride, b.row_stride,
+                                          smaller(NB, hi - c), reader);
+    });
+  }
+  if (!accumulate)
+    for (isize r = 0; r < R; ++r)
+      for (isize c = larger(b.rows, part.lo(r)); c < part.hi(r); ++c) *out.at(r, c) = 0.0f;
+}
+
+// out[i] += sum of a[i][k] * b[k] over `count` rows of b, for NR rows; NV vectors, the last of `last` lanes.
+template <isize NR, isize NV, isize last, class T, class Reader>
+void weighted_rows(float *out, isize out_stride, const float *a, isize a_stride, const T *b, isize b_stride,
+                   isize c, isize count, Reader reader) {
+  vec sum[NR][NV];
+  for (isize i = 0; i < NR; ++i)
+    for (isize v = 0; v < NV; ++v) sum[i][v] = load(out + i * out_stride + v * lanes);
+  for (isize k = 0; k < count; ++k, b += b_stride) {
+    vec row[NV];
+    for (isize v = 0; v + 1 < NV; ++v) row[v] = reader.read(b, c + v * lanes);
+    row[NV - 1] = last == lanes ? reader.read(b, c + (NV - 1) * lanes) : reader.read(b, c + (NV - 1) * lanes, last);
+    for (isize i = 0; i < NR; ++i) {
+      const vec x = all(a[i * a_stride + k]);
+      for (isize v = 0; v < NV; ++v) sum[i][v] = fma(x, row[v], sum[i][v]);
+    }
+  }
+  for (isize i = 0; i < NR; ++i)
+    for (isize v = 0; v < NV; ++v) store(out + i * out_stride + v * lanes, sum[i][v]);
+}
+
+// out = a b, or out + a b, over the steps of each row's span. What lies beyond the array takes no part.
+template <bool accumulate, isize R, isize C, isize SO, isize K, isize SA, class T, class Part, class Reader>
+INLINE void product(Tile<R, C, SO> out, Tile<R, K, SA> a, View<T> b, const Part &part, Reader reader) {
+  if (!accumulate)
+    for (isize r = 0; r < R; ++r)
+      for (isize c = 0; c < C; c += lanes) store(out.at(r, c), all(0.0f));
+  for (isize n = 0; n < b.rows; n += chunk) {
+    fetch<C>(b, n);
+    row_groups<R>(part, n, smaller(n + chunk, b.rows), [&](auto rows, isize r, isize lo, isize hi) INLINE_LAMBDA {
+      constexpr isize NR = decltype(rows)::value, NV = lanes / NR, rest = C % (NV * lanes);
+      const T *const from = b.p + lo * b.row_stride;
+      const float *const weights = a.at(r, lo);
+      for (isize c = 0; c + NV * lanes <= C; c += NV * lanes)
+        weighted_rows<NR, NV, lanes>(out.at(r, c), SO, weights, SA, from, b.row_stride, c, hi - lo, reader);
+      if constexpr (rest > 0)
+        weighted_rows<NR, (rest + lanes - 1) / lanes, (rest - 1) % lanes + 1>(
+            out.at(r, C - rest), SO, weights, SA, from, b.row_stride, C - rest, hi - lo, reader);
+    });
+  }
+}
+
+template <bool accumulate, class Out, class Left, class T, class Part>
+INLINE void product_transposed(Out out, Left a, View<T> b, const Part &part) {
+  if (b.col_stride == 1)
+    product_transposed<accumulate>(out, a, b, part, Adjacent());
+  else
+    product_transposed<accumulate>(out, a, b, part, Apart{b.col_stride});
+}
+template <bool accumulate, class Out, class Left, class T, class Part>
+INLINE void product(Out out, Left a, View<T> b, const Part &part) {
+  if (b.col_stride == 1)
+    product<accumulate>(out, a, b, part, Adjacent());
+  else
+    product<accumulate>(out, a, b, part, Apart{b.col_stride});
+}
