@@ -20,6 +20,9 @@ from flashgen.bench.turns import Patience, best_probe, take_turns
 from flashgen.targets import find
 from flashgen.targets.cpu import Cpu
 
+SECONDS, LIMIT = 1.0, 30.0
+"""That turns go on at least; after which the least number of them will do, even if some do not count."""
+
 
 class Measurer:
     """Measures tasks one after the other, and remembers how fast the machine was at its best."""
@@ -44,7 +47,8 @@ class Measurer:
             if prepared is not None:
                 calls[name] = prepared.call
         known, probe = make_probe(task, target)
-        series = take_turns(calls, probe, Patience(task.turns), self.best.get(known, 0)) if calls else {}
+        patience = Patience(task.turns, seconds=SECONDS, limit=LIMIT)
+        series = take_turns(calls, probe, patience, self.best.get(known, 0)) if calls else {}
         self.best[known] = max(self.best.get(known, 0), best_probe(series.values()))
         for name, row in rows.items():
             turns = series.get(name)

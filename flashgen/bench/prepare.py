@@ -10,12 +10,10 @@ import numpy as np
 from flashgen.bench.cases import Case
 from flashgen.bench.measure import Expected
 from flashgen.bench.peers.base import Peer, Prepared
-from flashgen.bench.tasks import CANNOT, FAILED, RIGHT, WRONG, Row
+from flashgen.bench.tasks import CANNOT, FAILED, RIGHT, SIDE, WRONG, Row
 from flashgen.bench.turns import time_calls
 from flashgen.reference import Deviation
 
-SIDE = 2048
-"""Rows and columns of the matrices of sgemm."""
 TRIES = 3
 """Calls of each form, of which the fastest counts, before one form is chosen."""
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from flashgen.bench.peers import EXTRA, PEERS
 from flashgen.bench.results import Results
-from flashgen.bench.tasks import CANNOT, OURS, RIGHT, Row
+from flashgen.bench.tasks import CANNOT, OURS, RIGHT, SGEMM, SIDE, Row
 from flashgen.bench.turns import STEADY, Quartiles
 
 if TYPE_CHECKING:
@@ -39,10 +39,11 @@ def make_table(results: Results, notes: Notes) -> Table:
     from rich import box
     from rich.table import Table
 
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    table.add_column("case: B,Hq,Hkv,Nq,Nk,D", no_wrap=True)
-    for name in (*map(title, results.methods), "of peak", "times best peer", "turns"):
-        table.add_column(name, justify="right")
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
+    table.add_column("B,Hq,Hkv,Nq,Nk,D", overflow="fold")
+    titles = (title(method).replace(" ", "\n") for method in results.compared)
+    for name in (*titles, "peak", "of\npeak", "times\nbest peer", "turns"):
+        table.add_column(name, justify="right", overflow="fold")
     for threads in results.threads:
         for reads in (False, True):
             cases = [case for case in results.cases.values() if case.reads is reads]
@@ -63,19 +64,24 @@ def count(threads: int) -> str:
 
 
 def line(results: Results, case: Case, threads: int, notes: Notes) -> list[str]:
-    rows = [results.get(case.name, threads, method) for method in results.methods]
+    """A case on so many threads: a cell for each column."""
+    rows = [results.get(case.name, threads, method) for method in results.compared]
     best, against = results.best_peer(case.name, threads), results.against_best_peer(case.name, threads)
     ours = results.get(case.name, threads, OURS)
-    share = results.share(ours) if ours is not None and ours.state == RIGHT else None
-    taken = [results.counted(row) for row in rows if row is not None and row.state == RIGHT]
-    name = case.name if case.name == case.label else f"{case.name} {case.label}"
+    right = ours if ours is not None and ours.state == RIGHT else None
     return [
-        f"  {name}",
+        case.name if case.name == case.label else f"{case.name} {case.label}",
         *(cell(results, row, notes) + ("*" if row is best and row is not None else "") for row in rows),
-        "not seen" if share is None else f"{share:.2f}",
+        figure(right and results.ceiling(right), ".0f"),
+        figure(right and results.share(right), ".2f"),
         "" if against is None else spread(against[1]),
-        str(min(taken, default=0)),
+        str(min((results.counted(row) for row in rows if row and row.state == RIGHT), default=0)),
     ]
+
+
+def figure(value: float | None, form: str) -> str:
+    """A dash where no turn counts."""
+    return "-" if value is None else format(value, form)
 
 
 def cell(results: Results, row: Row | None, notes: Notes) -> str:
@@ -90,13 +96,13 @@ def cell(results: Results, row: Row | None, notes: Notes) -> str:
 
 def spread(ratios: Quartiles) -> str:
     low, middle, high = ratios
-    return f"{middle:.2f} ({low:.2f}-{high:.2f})"
+    return f"{middle:.2f} {low:.2f}-{high:.2f}"
 
 
 def summary(results: Results, absent: Sequence[str]) -> list[str]:
     """Sentences whose every figure is in the rows."""
     sentences = [means(results, threads) for threads in results.threads]
-    sentences += [losses(results), how_measured(results)]
+    sentences += [losses(results), products(results), how_measured(results)]
     if absent:
         names = ", ".join(PEERS[key].name for key in absent)
         sentences.append(f"Not installed, so not compared: {names} ({EXTRA}).")
@@ -107,7 +113,7 @@ def means(results: Results, threads: int) -> str:
     whole = results.mean_ratio(threads)
     if whole is None:
         return ""
-    each = {name: results.mean_ratio(threads, name) for name in results.methods if name in PEERS}
+    each = {name: results.mean_ratio(threads, name) for name in results.compared if name in PEERS}
     figures = ", ".join(f"{title(name)} {mean:.2f}" for name, mean in each.items() if mean is not None)
     return (
         f"{count(threads)}: flashgen is {whole:.2f} times as fast as the best peer of each case (geometric "
@@ -126,6 +132,20 @@ def losses(results: Results) -> str:
                     f"{case} on {count(threads)} ({title(against[0].method)}, {spread(against[1])})"
                 )
     return f"A peer is faster in: {', '.join(behind)}." if behind else ""
+
+
+def products(results: Results) -> str:
+    """What a matrix product reaches in the same rounds."""
+    figures = []
+    for threads in results.threads:
+        rows = [row for row in results.rows if row.method == SGEMM and row.threads == threads]
+        if rates := sorted(results.rate(row) for row in rows):
+            figures.append(f"{rates[0]:.0f} to {rates[-1]:.0f} GFLOP/s on {count(threads)}")
+    return (
+        f"NumPy's own product of two matrices, {SIDE}^3, in the same rounds: {'; '.join(figures)}."
+        if figures
+        else ""
+    )
 
 
 def how_measured(results: Results) -> str:

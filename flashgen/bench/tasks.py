@@ -11,6 +11,9 @@ from flashgen.bench.turns import Series
 
 OURS, SGEMM = "flashgen", "sgemm"
 
+SIDE = 2048
+"""Rows and columns of the matrices of sgemm."""
+
 RIGHT, CANNOT, WRONG, FAILED = "right", "cannot", "wrong", "failed"
 """What a method's result is: within the bound of the float64 reference; there is none, as the method says
 beforehand; outside the bound; there is none, because it raised something."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -11,6 +12,7 @@ from flashgen.bench.cases import CASES, FORM, Case, choose_cases
 from flashgen.errors import InvalidArgument
 
 if TYPE_CHECKING:
+    from flashgen.bench.results import Results
     from flashgen.bench.tasks import Row
     from flashgen.targets.cpu import Cpu
 
@@ -42,6 +44,13 @@ def bench(
     turns: Annotated[
         int, typer.Option("--turns", help="Turns of each method that have to count, if patience allows.")
     ] = 15,
+    json_file: Annotated[
+        Path | None, typer.Option("--json", metavar="FILE.json", help="Write every turn and every figure.")
+    ] = None,
+    chart_file: Annotated[
+        Path | None,
+        typer.Option("--chart", metavar="FILE.svg|FILE.png", help="Draw shares of the peak as bars."),
+    ] = None,
 ) -> None:
     """Compare our kernels with the machine's peak and with other libraries.
 
@@ -56,23 +65,68 @@ def bench(
       flashgen bench --shape 1,32,8,512,4096,128,causal --peers torch,numpy
     """
     from flashgen.bench.peers import choose_peers
-    from flashgen.bench.report import Notes, make_table, summary
     from flashgen.bench.results import Results
     from flashgen.bench.tasks import OURS, RIGHT
-    from flashgen.cli.terminal import console
     from flashgen.errors import check_positive
 
+    check_files(json_file, chart_file)
     chosen, counts = choose_cases(cases, shapes or ()), parse_threads(threads)
     check_positive("turns", turns)
     cpu = choose_target(target)
     present, absent = choose_peers(peers)
     rows = measure(chosen, present, cpu, counts, turns)
-    results, notes, out = Results(rows, chosen), Notes(), console()
+    results = Results(rows, chosen)
+    show(results, absent)
+    save(results, present, absent, json_file, chart_file)
+    if any(row.method == OURS and row.state != RIGHT for row in rows):
+        raise typer.Exit(WRONG)
+
+
+def check_files(json_file: Path | None, chart_file: Path | None) -> None:
+    """Raise InvalidArgument or MissingTool, before the work, where they cannot be written."""
+    from flashgen.cli.output import check_output
+
+    if json_file is not None:
+        check_output("json", json_file, (".json",))
+    if chart_file is not None:
+        from flashgen.bench.chart import load_matplotlib
+
+        check_output("chart", chart_file, (".svg", ".png"))
+        load_matplotlib()
+
+
+def show(results: Results, absent: Sequence[str]) -> None:
+    """Print the table and what has to be known to read it."""
+    from flashgen.bench.report import Notes, make_table, summary
+    from flashgen.cli.terminal import console
+
+    notes, out = Notes(), console()
     out.print(make_table(results, notes))
     for text in (*notes.lines(), *(f"- {sentence}" for sentence in summary(results, absent))):
         out.print(text)
-    if any(row.method == OURS and row.state != RIGHT for row in rows):
-        raise typer.Exit(WRONG)
+
+
+def save(
+    results: Results,
+    present: Sequence[str],
+    absent: Sequence[str],
+    json_file: Path | None,
+    chart_file: Path | None,
+) -> None:
+    """Write what was asked for."""
+    from flashgen.bench.machine import processor, versions
+    from flashgen.cli.output import write, write_text
+
+    if json_file is not None:
+        from flashgen.bench.record import to_json
+
+        machine = {"processor": processor(), "versions": versions(present)}
+        write_text("json", json_file, to_json(results, machine, absent))
+    if chart_file is not None:
+        from flashgen.bench.chart import draw
+
+        kind = chart_file.suffix[1:]
+        write("chart", chart_file, lambda file: draw(results, processor(), kind, file))
 
 
 def parse_threads(text: str | None) -> list[int]:
@@ -108,12 +162,16 @@ def measure(
     from flashgen.bench.tasks import OURS, SGEMM, Row, Task
     from flashgen.cli.terminal import progress
 
-    methods = (OURS, *peers, SGEMM)
+    def task(case: Case, threads: int) -> Task:
+        methods = (OURS, *peers) if case.reads else (OURS, *peers, SGEMM)
+        return Task(case, methods, target.name, threads, turns)
+
     rows: list[Row] = []
     with progress() as bars:
-        step = bars.add_task("", total=len(cases) * len(counts) * len(methods))
+        total = len(counts) * sum(len(task(case, 1).methods) for case in cases)
+        step = bars.add_task(cases[0].name, total=total)
         for threads in counts:
-            tasks = [Task(case, methods, target.name, threads, turns).to_json() for case in cases]
+            tasks = [task(case, threads).to_json() for case in cases]
             for fields in in_new_process("flashgen.bench.child", tasks, threads):
                 rows.append(Row(**fields))
                 bars.update(step, advance=1, description=f"{rows[-1].case} done, {threads} threads")
