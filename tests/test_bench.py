@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
-from importlib.util import find_spec
+from dataclasses import fields, replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from flashgen.bench import ablation_report
+from flashgen.bench.ablation import OFF, Ablated, switch_off, switches
 from flashgen.bench.cases import CASES, Case, choose_cases, parse_shape
 from flashgen.bench.measure import Expected, expect, operations
 from flashgen.bench.peers import PEERS, choose_peers
@@ -20,11 +21,12 @@ from flashgen.bench.record import to_json
 from flashgen.bench.report import Notes, line, make_table, summary
 from flashgen.bench.results import Results
 from flashgen.bench.standard import standard_attention
-from flashgen.bench.tasks import CANNOT, FAILED, OURS, RIGHT, SGEMM, WRONG, Row, Task
+from flashgen.bench.tasks import CANNOT, FAILED, OURS, RIGHT, SGEMM, WHOLE, WITHOUT, WRONG, Row, Task
 from flashgen.cli.bench import parse_threads
 from flashgen.cli.main import app
 from flashgen.errors import InvalidArgument
 from flashgen.problem import Problem
+from flashgen.schedule import Schedule
 from flashgen.targets.cpu import Avx2
 from tests.sample_kernel import skip_unless_it_runs
 
@@ -69,6 +71,7 @@ REFUSED = {
     "threads": (["--threads", "1,0"], "threads is '1,0'; whole numbers from 1 to"),
     "peer": (["--peers", "torch,abacus"], "peers is 'abacus'; all, none, or some of torch,"),
     "turns": (["--turns", "0"], "turns is 0; a whole number of at least 1"),
+    "ablation of peers": (["--ablate", "--peers", "numpy"], "peers is 'numpy'; with ablate none is allowed"),
     "target": (["--target", "cuda"], "target is 'cuda'; a CPU's target"),
     "json": (["--json", "figures.txt"], "json is 'figures.txt'; a name that ends in .json"),
     "chart": (["--chart", "figures.pdf"], "chart is 'figures.pdf'; a name that ends in .svg, .png"),
@@ -78,8 +81,6 @@ REFUSED = {
 @pytest.mark.parametrize(("words", "message"), REFUSED.values(), ids=REFUSED)
 def test_refused(words: list[str], message: str) -> None:
     skip_unless_it_runs(Avx2())
-    if words[0] == "--chart" and not find_spec("matplotlib"):
-        pytest.skip("matplotlib is not installed")
     done = CliRunner().invoke(app, ["bench", "--cases", "P8", *words])
     assert done.exit_code == 2
     assert done.stderr.startswith(f"error: {message}")
@@ -87,7 +88,6 @@ def test_refused(words: list[str], message: str) -> None:
 
 
 def test_threads() -> None:
-    assert parse_threads(None) == [1]
     assert parse_threads("2, 1,2") == [1, 2]
 
 
@@ -289,3 +289,47 @@ def test_table_has_a_line_for_each_case_and_number_of_threads() -> None:
     table = make_table(results, Notes())
     assert table.row_count == 4  # two headings
     assert len(table.columns) == len(results.compared) + 5
+
+
+def test_ablation() -> None:
+    """Each switch makes another kernel that is right, or says why it cannot."""
+    skip_unless_it_runs(Avx2())
+    case = parse_shape("1,2,2,40,40,8,causal")
+    arrays = make_arrays(case)
+    expected = expect(case.problem, *arrays, case.head_dim**-0.5)
+    names = switches(case.problem, Avx2())
+    assert {"order", "lazy_rescale", "causal_skip", "panel", "fuse-sweeps", "accumulate"} < set(names)
+    assert not {"lazy-rescale", "causal-skip", "pack"} & set(names)  # their fields say it
+    rows = {}
+    for name in names:
+        row, _ = prepare(Ablated(1, Avx2(), name), case, arrays, expected, Row("", 1, name, 1))
+        rows[name] = row
+        assert row.state == RIGHT or row.note.startswith(("IllegalPass: ", "CannotEmit: ", "InvalidArg")), row
+    right = {name for name, row in rows.items() if row.state == RIGHT}
+    assert right >= {"order", "lazy_rescale", "causal_skip", "fold-scale", "nan-in-sum", "keep-state"}
+    assert right >= {"fuse-sweeps", "accumulate", "micro-tiles"}
+
+
+def test_every_choice_of_a_schedule_is_a_switch() -> None:
+    """Whoever adds a field adds the value that switches it off."""
+    sizes = {"br", "bc"}
+    assert {field.name for field in fields(Schedule)} - sizes == set(OFF)
+
+
+def test_what_is_off_is_not_switched_off() -> None:
+    with pytest.raises(InvalidArgument, match="causal_skip is False; it is off by default"):
+        switch_off(Schedule(br=4, bc=4, panel=16, causal_skip=False), "causal_skip")
+
+
+def test_ablation_report() -> None:
+    milliseconds = {WHOLE: 1, f"{WITHOUT}order": 1.5, f"{WITHOUT}panel": 1}
+    rows = [made_up(TINY, 1, method, taken) for method, taken in milliseconds.items()]
+    rows.append(Row(TINY.name, 1, f"{WITHOUT}base-2", 1, state=FAILED, note="CannotEmit: no exp"))
+    results, notes = Results(rows, [TINY], WHOLE), Notes()
+    table = ablation_report.make_table(results, notes)
+    assert [list(column.cells) for column in table.columns] == [
+        [WHOLE, "order", "panel", "base-2"],
+        ["10.0 GFLOP/s, 0.20 of peak", "1.50 1.50-1.50  ", "1.00 1.00-1.00 ?", "failed [1]"],
+    ]
+    assert notes.lines() == ["[1] CannotEmit: no exp"]
+    assert "9 to 9 turns" in ablation_report.summary(results)

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from typing import Any
 
 from flashgen.bench.results import Results
-from flashgen.bench.tasks import OURS, RIGHT, Row
+from flashgen.bench.tasks import RIGHT, Row
 from flashgen.bench.turns import STEADY
 
 
@@ -31,11 +31,11 @@ def to_json(results: Results, machine: Mapping[str, Any], absent: Sequence[str])
 def figures(results: Results, row: Row) -> dict[str, Any] | None:
     """What the table says of a row; None where there is nothing to time.
 
-    rate, ceiling: in ``unit``. flashgen_times_as_fast: quartiles.
+    rate, ceiling: in ``unit``. flashgen_times_as_fast, or whole_kernel_times_as_fast: quartiles.
     """
     if row.state != RIGHT:
         return None
-    ours = results.get(row.case, row.threads, OURS)
+    ours = results.get(row.case, row.threads, results.ours)
     against = None
     if ours is not None and ours.state == RIGHT and ours is not row:
         against = results.times_as_fast(ours, row)
@@ -46,5 +46,5 @@ def figures(results: Results, row: Row) -> dict[str, Any] | None:
         "ceiling": results.ceiling(row),
         "share_of_ceiling": results.share(row),
         "turns_that_count": results.counted(row),
-        "flashgen_times_as_fast": against,
+        f"{results.ours}_times_as_fast".replace(" ", "_"): against,
     }

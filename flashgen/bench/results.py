@@ -13,9 +13,13 @@ from flashgen.bench.turns import Quartiles
 
 
 class Results:
-    """Rows of a run, by case, number of threads and method."""
+    """Rows of a run, by case, number of threads and method.
 
-    def __init__(self, rows: Sequence[Row], cases: Sequence[Case]):
+    ours: the method that the others are compared with.
+    """
+
+    def __init__(self, rows: Sequence[Row], cases: Sequence[Case], ours: str = OURS):
+        self.ours = ours
         self.rows = rows
         self.cases = {case.name: case for case in cases}
         self.threads = sorted({row.threads for row in rows})
@@ -65,13 +69,13 @@ class Results:
 
     def best_peer(self, case: str, threads: int) -> Row | None:
         """The fastest peer that is right."""
-        peers = (self.get(case, threads, name) for name in self.compared if name != OURS)
+        peers = (self.get(case, threads, name) for name in self.compared if name != self.ours)
         right = [row for row in peers if row is not None and row.state == RIGHT]
         return min(right, key=self.seconds, default=None)
 
     def against_best_peer(self, case: str, threads: int) -> tuple[Row, Quartiles] | None:
         """The fastest peer, and how many times as fast as it flashgen is."""
-        ours, peer = self.get(case, threads, OURS), self.best_peer(case, threads)
+        ours, peer = self.get(case, threads, self.ours), self.best_peer(case, threads)
         if ours is None or peer is None or ours.state != RIGHT:
             return None
         return peer, self.times_as_fast(ours, peer)
@@ -81,7 +85,7 @@ class Results:
         is; as the best peer of each case, if no method is given. None where there is no such case."""
         ratios = []
         for case in self.cases:
-            ours = self.get(case, threads, OURS)
+            ours = self.get(case, threads, self.ours)
             other = self.best_peer(case, threads) if method is None else self.get(case, threads, method)
             if ours and other and ours.state == other.state == RIGHT:
                 ratios.append(self.times_as_fast(ours, other)[1])

@@ -10,6 +10,8 @@ from flashgen.bench.cases import Case
 from flashgen.bench.turns import Series
 
 OURS, SGEMM = "flashgen", "sgemm"
+WHOLE, WITHOUT = "whole kernel", "without "
+"""Of an ablation: the method that all others are compared with, and what their names begin with."""
 
 SIDE = 2048
 """Rows and columns of the matrices of sgemm."""

@@ -2,22 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from flashgen.bench.cases import CASES, FORM, Case, choose_cases
-from flashgen.errors import InvalidArgument
+from flashgen.errors import InvalidArgument, check_positive
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from flashgen.bench.results import Results
     from flashgen.bench.tasks import Row
     from flashgen.targets.cpu import Cpu
 
 WRONG = 1
 """Exit status where a kernel of ours gives no result, or one outside its bound."""
+
+ABLATED = "P1,P4"
+"""What --ablate takes if no case is named."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is asked for, checked."""
+
+    cases: list[Case]
+    threads: list[int]
+    target: Cpu
+    turns: int
+    json: Path | None
+    chart: Path | None
 
 
 def bench(
@@ -29,21 +47,25 @@ def bench(
         list[str] | None, typer.Option("--shape", metavar=FORM, help="A shape; may be given several times.")
     ] = None,
     threads: Annotated[
-        str | None,
-        typer.Option(
-            "--threads", metavar="N,...", help="How many threads; a run for each.", show_default="1"
-        ),
-    ] = None,
+        str, typer.Option("--threads", metavar="N,...", help="How many threads; a run for each.")
+    ] = "1",
     target: Annotated[
         str | None,
         typer.Option("--target", help="What our kernels are emitted for.", show_default="the best that runs"),
     ] = None,
     peers: Annotated[
-        str, typer.Option("--peers", metavar="all|none|NAME,...", help="Which libraries to compare with.")
-    ] = "all",
+        str | None,
+        typer.Option(
+            "--peers", metavar="all|none|NAME,...", help="Libraries to compare with.", show_default="all"
+        ),
+    ] = None,
     turns: Annotated[
         int, typer.Option("--turns", help="Turns of each method that have to count, if patience allows.")
     ] = 15,
+    ablate: Annotated[
+        bool,
+        typer.Option("--ablate", help=f"Switch off one part of our kernel at a time, in {ABLATED}."),
+    ] = False,
     json_file: Annotated[
         Path | None, typer.Option("--json", metavar="FILE.json", help="Write every turn and every figure.")
     ] = None,
@@ -63,23 +85,95 @@ def bench(
       flashgen bench --cases P1,P4,D1
       flashgen bench --cases all --threads 1,2
       flashgen bench --shape 1,32,8,512,4096,128,causal --peers torch,numpy
+      flashgen bench --ablate
     """
+    for name, value in (("peers", peers), ("chart", chart_file)):
+        if ablate and value is not None:
+            raise InvalidArgument(name, repr(str(value)), "with ablate none is allowed")
+    check_files(json_file, chart_file)
+    check_positive("turns", turns)
+    chosen = choose_cases(ABLATED if ablate and cases is None and not shapes else cases, shapes or ())
+    counts = parse_threads(threads)
+    request = Request(chosen, counts, choose_target(target), turns, json_file, chart_file)
+    if ablate:
+        compare_switches(request)
+    else:
+        compare_peers(request, peers or "all")
+
+
+def compare_peers(request: Request, names: str) -> None:
+    """Our kernels beside the libraries of that name. Raises typer.Exit where one of ours is wrong."""
+    from flashgen.bench import report
     from flashgen.bench.peers import choose_peers
     from flashgen.bench.results import Results
-    from flashgen.bench.tasks import OURS, RIGHT
-    from flashgen.errors import check_positive
+    from flashgen.bench.tasks import OURS, RIGHT, SGEMM
 
-    check_files(json_file, chart_file)
-    chosen, counts = choose_cases(cases, shapes or ()), parse_threads(threads)
-    check_positive("turns", turns)
-    cpu = choose_target(target)
-    present, absent = choose_peers(peers)
-    rows = measure(chosen, present, cpu, counts, turns)
-    results = Results(rows, chosen)
-    show(results, absent)
-    save(results, present, absent, json_file, chart_file)
+    present, absent = choose_peers(names)
+    rows = measure(request, lambda case: (OURS, *present) if case.reads else (OURS, *present, SGEMM))
+    results, notes = Results(rows, request.cases), report.Notes()
+    show(report.make_table(results, notes), [*notes.lines(), *report.summary(results, absent)])
+    save(request, results, present, absent)
     if any(row.method == OURS and row.state != RIGHT for row in rows):
         raise typer.Exit(WRONG)
+
+
+def compare_switches(request: Request) -> None:
+    """Our kernel beside itself, with one thing switched off. Raises typer.Exit where the whole is wrong."""
+    from flashgen.bench import ablation_report as report
+    from flashgen.bench.ablation import switches
+    from flashgen.bench.report import Notes
+    from flashgen.bench.results import Results
+    from flashgen.bench.tasks import RIGHT, WHOLE, WITHOUT
+
+    def methods(case: Case) -> list[str]:
+        return [WHOLE, *(f"{WITHOUT}{name}" for name in switches(case.problem, request.target))]
+
+    rows = measure(request, methods)
+    results, notes = Results(rows, request.cases, WHOLE), Notes()
+    show(report.make_table(results, notes), [*notes.lines(), report.summary(results)])
+    save(request, results, [], [])
+    if any(row.method == WHOLE and row.state != RIGHT for row in rows):
+        raise typer.Exit(WRONG)
+
+
+def measure(request: Request, methods: Callable[[Case], Sequence[str]]) -> list[Row]:
+    """The rows of a request, with a bar while they come."""
+    from flashgen.bench import run
+    from flashgen.cli.terminal import progress
+
+    with progress() as bars:
+        total = len(request.threads) * sum(len(methods(case)) for case in request.cases)
+        step = bars.add_task(request.cases[0].name, total=total)
+
+        def advance(row: Row) -> None:
+            bars.update(step, advance=1, description=f"{row.case} done on {row.threads}")
+
+        return run.measure(request.cases, methods, request.target, request.threads, request.turns, advance)
+
+
+def show(table: Table, remarks: Sequence[str]) -> None:
+    from flashgen.cli.terminal import console
+
+    out = console()
+    out.print(table)
+    for text in remarks:
+        out.print(f"- {text}")
+
+
+def save(request: Request, results: Results, present: Sequence[str], absent: Sequence[str]) -> None:
+    """Write what was asked for."""
+    from flashgen.bench.machine import processor, versions
+    from flashgen.cli.output import write, write_text
+
+    if request.json is not None:
+        from flashgen.bench.record import to_json
+
+        machine = {"processor": processor(), "versions": versions(present)}
+        write_text("json", request.json, to_json(results, machine, absent))
+    if (path := request.chart) is not None:
+        from flashgen.bench.chart import draw
+
+        write("chart", path, lambda file: draw(results, processor(), path.suffix[1:], file))
 
 
 def check_files(json_file: Path | None, chart_file: Path | None) -> None:
@@ -89,51 +183,17 @@ def check_files(json_file: Path | None, chart_file: Path | None) -> None:
     if json_file is not None:
         check_output("json", json_file, (".json",))
     if chart_file is not None:
+        check_output("chart", chart_file, (".svg", ".png"))
         from flashgen.bench.chart import load_matplotlib
 
-        check_output("chart", chart_file, (".svg", ".png"))
         load_matplotlib()
 
 
-def show(results: Results, absent: Sequence[str]) -> None:
-    """Print the table and what has to be known to read it."""
-    from flashgen.bench.report import Notes, make_table, summary
-    from flashgen.cli.terminal import console
-
-    notes, out = Notes(), console()
-    out.print(make_table(results, notes))
-    for text in (*notes.lines(), *(f"- {sentence}" for sentence in summary(results, absent))):
-        out.print(text)
-
-
-def save(
-    results: Results,
-    present: Sequence[str],
-    absent: Sequence[str],
-    json_file: Path | None,
-    chart_file: Path | None,
-) -> None:
-    """Write what was asked for."""
-    from flashgen.bench.machine import processor, versions
-    from flashgen.cli.output import write, write_text
-
-    if json_file is not None:
-        from flashgen.bench.record import to_json
-
-        machine = {"processor": processor(), "versions": versions(present)}
-        write_text("json", json_file, to_json(results, machine, absent))
-    if chart_file is not None:
-        from flashgen.bench.chart import draw
-
-        kind = chart_file.suffix[1:]
-        write("chart", chart_file, lambda file: draw(results, processor(), kind, file))
-
-
-def parse_threads(text: str | None) -> list[int]:
+def parse_threads(text: str) -> list[int]:
     """ "1,2" ~> [1, 2]. Raises InvalidArgument."""
     from flashgen.runtime.threads import MAX_THREADS
 
-    words = [word.strip() for word in (text or "1").split(",")]
+    words = [word.strip() for word in text.split(",")]
     if not all(word.isascii() and word.isdigit() and 1 <= int(word) <= MAX_THREADS for word in words):
         raise InvalidArgument("threads", repr(text), f"whole numbers from 1 to {MAX_THREADS} are allowed")
     return sorted(set(map(int, words)))
@@ -152,27 +212,3 @@ def choose_target(name: str | None) -> Cpu:
         raise InvalidArgument("target", repr(name), "a CPU's target is allowed: avx2 or avx512")
     require(target)
     return target
-
-
-def measure(
-    cases: Sequence[Case], peers: Sequence[str], target: Cpu, counts: Sequence[int], turns: int
-) -> list[Row]:
-    """A process for each number of threads, case by case."""
-    from flashgen.bench.process import in_new_process
-    from flashgen.bench.tasks import OURS, SGEMM, Row, Task
-    from flashgen.cli.terminal import progress
-
-    def task(case: Case, threads: int) -> Task:
-        methods = (OURS, *peers) if case.reads else (OURS, *peers, SGEMM)
-        return Task(case, methods, target.name, threads, turns)
-
-    rows: list[Row] = []
-    with progress() as bars:
-        total = len(counts) * sum(len(task(case, 1).methods) for case in cases)
-        step = bars.add_task(cases[0].name, total=total)
-        for threads in counts:
-            tasks = [task(case, threads).to_json() for case in cases]
-            for fields in in_new_process("flashgen.bench.child", tasks, threads):
-                rows.append(Row(**fields))
-                bars.update(step, advance=1, description=f"{rows[-1].case} done, {threads} threads")
-    return rows
