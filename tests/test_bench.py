@@ -70,6 +70,8 @@ REFUSED = {
     "causal": (["--shape", "1,1,1,3,2,8,causal"], "shape is '1,1,1,3,2,8,causal'; with causal, at most Nk"),
     "threads": (["--threads", "1,0"], "threads is '1,0'; whole numbers from 1 to"),
     "peer": (["--peers", "torch,abacus"], "peers is 'abacus'; all, none, or some of torch,"),
+    "clock": (["--clock", "sun"], "clock is 'sun'; one of 'wall', 'cpu' is allowed"),
+    "clock of threads": (["--clock", "cpu", "--threads", "1,2"], "clock is 'cpu'; with threads above 1"),
     "turns": (["--turns", "0"], "turns is 0; a whole number of at least 1"),
     "ablation of peers": (["--ablate", "--peers", "numpy"], "peers is 'numpy'; with ablate none is allowed"),
     "target": (["--target", "cuda"], "target is 'cuda'; a CPU's target"),
@@ -259,7 +261,9 @@ def test_bench_measures(tmp_path: Path) -> None:
     skip_unless_it_runs(Avx2())
     path = tmp_path / "out.json"
     words = ["--shape", "1,4,2,16,16,8,causal", "--shape", "1,4,2,1,32,8", "--peers", "numpy", "--turns", "2"]
-    done = CliRunner().invoke(app, ["bench", *words, "--target", "avx2", "--json", str(path)])
+    done = CliRunner().invoke(
+        app, ["bench", *words, "--target", "avx2", "--clock", "cpu", "--json", str(path)]
+    )
     assert done.exit_code == 0, done.output
     assert "1,4,2,16,16,8,causal" in done.stdout
     rows = json.loads(path.read_text())["results"]

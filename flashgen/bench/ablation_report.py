@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from flashgen.bench.report import Notes, count, figure, spread
+from flashgen.bench.report import CLOCKS, Notes, count, figure, spread
 from flashgen.bench.results import Results
 from flashgen.bench.tasks import RIGHT, WHOLE, WITHOUT, Row
 
@@ -43,12 +43,12 @@ def cell(results: Results, row: Row | None, notes: Notes) -> str:
     return spread((low, middle, high)) + (" ?" if low <= 1 <= high else "  ")
 
 
-def summary(results: Results) -> str:
+def summary(results: Results, clock: str) -> str:
     taken = [results.counted(row) for row in results.rows if row.state == RIGHT]
     return (
-        "Each line is the kernel with one thing switched off, and how many times as long it takes as the "
+        f"{CLOCKS[clock]} Each line is the kernel with one thing switched off, and how many times as long it takes as the "
         "whole kernel in the same round: median and quartiles; ? where they do not tell it from none. Tile "
-        f"sizes stay as they are. {min(taken, default=0)} to {max(taken, default=0)} turns of a method count. "
+        f"sizes stay as they are. {min(taken, default=0)} to {max(taken, default=0)} turns each count. "
         "What fails cannot be left out, for the reason given. fuse-sweeps off: each reduction is a sweep of "
         "its own, and so is each operation that feeds it. micro-tiles off: register blocks of one row."
     )

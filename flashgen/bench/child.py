@@ -16,10 +16,11 @@ from flashgen.bench.methods import make_method
 from flashgen.bench.prepare import make_arrays, prepare, prepare_sgemm
 from flashgen.bench.probes import Probe, fma_probe, read_probe
 from flashgen.bench.tasks import SGEMM, Row, Task
-from flashgen.bench.turns import Patience, best_probe, take_turns
+from flashgen.bench.turns import CPU, WALL, Patience, best_probe, take_turns
 from flashgen.targets import find
 from flashgen.targets.cpu import Cpu
 
+CLOCKS = {"wall": WALL, "cpu": CPU}
 SECONDS, LIMIT = 1.0, 30.0
 """That turns go on at least; after which the least number of them will do, even if some do not count."""
 
@@ -48,7 +49,9 @@ class Measurer:
                 calls[name] = prepared.call
         known, probe = make_probe(task, target)
         patience = Patience(task.turns, seconds=SECONDS, limit=LIMIT)
-        series = take_turns(calls, probe, patience, self.best.get(known, 0)) if calls else {}
+        series = (
+            take_turns(calls, probe, patience, self.best.get(known, 0), CLOCKS[task.clock]) if calls else {}
+        )
         self.best[known] = max(self.best.get(known, 0), best_probe(series.values()))
         for name, row in rows.items():
             turns = series.get(name)
@@ -57,9 +60,10 @@ class Measurer:
 
 def make_probe(task: Task, target: Cpu) -> tuple[str, Probe]:
     """What bounds the case, and under which name the best of it is remembered."""
+    clock = CLOCKS[task.clock]
     if task.case.reads:
-        return f"read {task.case.kv_bytes}", read_probe(target, task.threads, task.case.kv_bytes)
-    return "fma", fma_probe(target, task.threads)
+        return f"read {task.case.kv_bytes}", read_probe(target, task.threads, task.case.kv_bytes, clock)
+    return "fma", fma_probe(target, task.threads, clock)
 
 
 def main() -> None:

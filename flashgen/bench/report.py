@@ -16,6 +16,12 @@ if TYPE_CHECKING:
     from flashgen.bench.cases import Case
 
 
+CLOCKS = {
+    "wall": "Times are those of a clock on the wall.",
+    "cpu": "Times are those of the processor: what other processes took away is not in them.",
+}
+
+
 class Notes:
     """Remarks below a table, numbered in the order in which cells ask for them."""
 
@@ -99,10 +105,10 @@ def spread(ratios: Quartiles) -> str:
     return f"{middle:.2f} {low:.2f}-{high:.2f}"
 
 
-def summary(results: Results, absent: Sequence[str]) -> list[str]:
+def summary(results: Results, absent: Sequence[str], clock: str) -> list[str]:
     """Sentences whose every figure is in the rows."""
     sentences = [means(results, threads) for threads in results.threads]
-    sentences += [losses(results), products(results), how_measured(results)]
+    sentences += [losses(results), products(results), how_measured(results, clock)]
     if absent:
         names = ", ".join(PEERS[key].name for key in absent)
         sentences.append(f"Not installed, so not compared: {names} ({EXTRA}).")
@@ -148,7 +154,7 @@ def products(results: Results) -> str:
     )
 
 
-def how_measured(results: Results) -> str:
+def how_measured(results: Results, clock: str) -> str:
     rows = [row for row in results.rows if row.state == RIGHT and row.method == OURS]
     ceilings = {
         f"{results.best(row):.0f} {'GB/s' if results.cases[row.case].reads else 'GFLOP/s'} on "
@@ -156,8 +162,8 @@ def how_measured(results: Results) -> str:
         for row in rows
     }
     return (
-        "The methods of a case take turns, in an order that changes from round to round. Right before and "
-        "right behind each turn the machine's peak is measured: fused multiply-adds on registers, or for "
+        f"{CLOCKS[clock]} The methods of a case take turns, in an order that changes from round to round. "
+        "Right before and right behind each turn the machine's peak is measured: fused multiply-adds on registers, or for "
         "decoding the reading of as many bytes as K and V have. A turn counts if both are at least "
         f"{STEADY:.0%} of the best seen ({', '.join(sorted(ceilings))}); 'turns' is the fewest that count "
         "for a method. Rates and shares are medians of those; 'times best peer' is the median, with "

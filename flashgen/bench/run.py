@@ -16,15 +16,16 @@ def measure(
     target: Cpu,
     counts: Sequence[int],
     turns: int,
+    clock: str,
     advance: Callable[[Row], object],
 ) -> list[Row]:
-    """methods: of a case. counts: numbers of threads. turns: of each method that have to count.
+    """methods: of a case. counts: numbers of threads. turns, clock: of a Task.
 
     advance: told of each row, as it comes.
     """
     rows: list[Row] = []
     for threads in counts:
-        tasks = [Task(case, tuple(methods(case)), target.name, threads, turns) for case in cases]
+        tasks = [Task(case, tuple(methods(case)), target.name, threads, turns, clock) for case in cases]
         for fields in in_new_process("flashgen.bench.child", [task.to_json() for task in tasks], threads):
             rows.append(Row(**fields))
             advance(rows[-1])

@@ -23,13 +23,17 @@ beforehand; outside the bound; there is none, because it raised something."""
 
 @dataclass(frozen=True)
 class Task:
-    """Some methods on one case, in one process. turns: that have to count for each."""
+    """Some methods on one case, in one process.
+
+    turns: that have to count for each. clock: "wall", or "cpu" on one thread.
+    """
 
     case: Case
     methods: tuple[str, ...]
     target: str
     threads: int
     turns: int
+    clock: str = "wall"
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)

@@ -22,6 +22,19 @@ SHORTEST = 0.002
 MOST_CALLS = 1000
 """Of one turn."""
 
+
+@dataclass(frozen=True)
+class Clock:
+    """What turns are timed by, seconds: ``call`` those of the process, ``thread`` a probe's in its thread."""
+
+    call: Callable[[], float]
+    thread: Callable[[], float]
+
+
+WALL = Clock(time.perf_counter, time.perf_counter)
+CPU = Clock(time.process_time, time.thread_time)
+"""Time on a processor: without what other processes take away, and of all threads together."""
+
 Quartiles = tuple[float, float, float]
 
 
@@ -55,13 +68,17 @@ class Series:
 
 
 def take_turns(
-    calls: Mapping[str, Callable[[], object]], probe: Callable[[], float], patience: Patience, best: float = 0
+    calls: Mapping[str, Callable[[], object]],
+    probe: Callable[[], float],
+    patience: Patience,
+    best: float = 0,
+    clock: Clock = WALL,
 ) -> dict[str, Series]:
     """Let the methods take turns: in each round every one has one, in an order of its own.
 
     probe: what the machine can do now, in any unit. best: the best probe seen before.
     """
-    repeats = {name: calls_of_a_turn(call) for name, call in calls.items()}
+    repeats = {name: calls_of_a_turn(call, clock) for name, call in calls.items()}
     series = {name: Series() for name in calls}
     order, shuffle = (
         list(calls),
@@ -71,7 +88,7 @@ def take_turns(
     while not enough(series.values(), patience, time.perf_counter() - begin, best):
         shuffle(order)
         for name in order:
-            seconds = time_calls(calls[name], repeats[name])
+            seconds = time_calls(calls[name], repeats[name], clock)
             behind = probe()
             series[name].seconds.append(seconds)
             series[name].probes.append((before, behind))
@@ -79,16 +96,16 @@ def take_turns(
     return series
 
 
-def calls_of_a_turn(call: Callable[[], object]) -> int:
-    return min(MOST_CALLS, math.ceil(SHORTEST / max(time_calls(call, 1), 1e-9)))
+def calls_of_a_turn(call: Callable[[], object], clock: Clock = WALL) -> int:
+    return min(MOST_CALLS, math.ceil(SHORTEST / max(time_calls(call, 1, clock), 1e-9)))
 
 
-def time_calls(call: Callable[[], object], count: int) -> float:
+def time_calls(call: Callable[[], object], count: int, clock: Clock = WALL) -> float:
     """Seconds of one call, the mean of ``count``."""
-    start = time.perf_counter()
+    start = clock.call()
     for _ in range(count):
         call()
-    return (time.perf_counter() - start) / count
+    return (clock.call() - start) / count
 
 
 def enough(series: Iterable[Series], patience: Patience, seconds: float, best: float = 0) -> bool:

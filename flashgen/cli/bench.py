@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from flashgen.bench.cases import CASES, FORM, Case, choose_cases
-from flashgen.errors import InvalidArgument, check_positive
+from flashgen.errors import InvalidArgument, check_choice, check_positive
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -34,6 +34,7 @@ class Request:
     threads: list[int]
     target: Cpu
     turns: int
+    clock: str
     json: Path | None
     chart: Path | None
 
@@ -62,6 +63,14 @@ def bench(
     turns: Annotated[
         int, typer.Option("--turns", help="Turns of each method that have to count, if patience allows.")
     ] = 15,
+    clock: Annotated[
+        str,
+        typer.Option(
+            "--clock",
+            metavar="wall|cpu",
+            help="What turns are timed by. cpu, on one thread: without what other processes take away.",
+        ),
+    ] = "wall",
     ablate: Annotated[
         bool,
         typer.Option("--ablate", help=f"Switch off one part of our kernel at a time, in {ABLATED}."),
@@ -94,7 +103,10 @@ def bench(
     check_positive("turns", turns)
     chosen = choose_cases(ABLATED if ablate and cases is None and not shapes else cases, shapes or ())
     counts = parse_threads(threads)
-    request = Request(chosen, counts, choose_target(target), turns, json_file, chart_file)
+    check_choice("clock", clock, ("wall", "cpu"))
+    if clock == "cpu" and counts != [1]:
+        raise InvalidArgument("clock", repr(clock), "with threads above 1, 'wall' is allowed")
+    request = Request(chosen, counts, choose_target(target), turns, clock, json_file, chart_file)
     if ablate:
         compare_switches(request)
     else:
@@ -111,7 +123,7 @@ def compare_peers(request: Request, names: str) -> None:
     present, absent = choose_peers(names)
     rows = measure(request, lambda case: (OURS, *present) if case.reads else (OURS, *present, SGEMM))
     results, notes = Results(rows, request.cases), report.Notes()
-    show(report.make_table(results, notes), [*notes.lines(), *report.summary(results, absent)])
+    show(report.make_table(results, notes), [*notes.lines(), *report.summary(results, absent, request.clock)])
     save(request, results, present, absent)
     if any(row.method == OURS and row.state != RIGHT for row in rows):
         raise typer.Exit(WRONG)
@@ -130,7 +142,7 @@ def compare_switches(request: Request) -> None:
 
     rows = measure(request, methods)
     results, notes = Results(rows, request.cases, WHOLE), Notes()
-    show(report.make_table(results, notes), [*notes.lines(), report.summary(results)])
+    show(report.make_table(results, notes), [*notes.lines(), report.summary(results, request.clock)])
     save(request, results, [], [])
     if any(row.method == WHOLE and row.state != RIGHT for row in rows):
         raise typer.Exit(WRONG)
@@ -148,7 +160,8 @@ def measure(request: Request, methods: Callable[[Case], Sequence[str]]) -> list[
         def advance(row: Row) -> None:
             bars.update(step, advance=1, description=f"{row.case} done on {row.threads}")
 
-        return run.measure(request.cases, methods, request.target, request.threads, request.turns, advance)
+        settings = request.target, request.threads, request.turns, request.clock
+        return run.measure(request.cases, methods, *settings, advance)
 
 
 def show(table: Table, remarks: Sequence[str]) -> None:
@@ -168,7 +181,7 @@ def save(request: Request, results: Results, present: Sequence[str], absent: Seq
     if request.json is not None:
         from flashgen.bench.record import to_json
 
-        machine = {"processor": processor(), "versions": versions(present)}
+        machine = {"processor": processor(), "versions": versions(present), "clock": request.clock}
         write_text("json", request.json, to_json(results, machine, absent))
     if (path := request.chart) is not None:
         from flashgen.bench.chart import draw

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import time
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -14,11 +16,18 @@ from flashgen.runtime.tensors import address
 from flashgen.targets.cpu import Cpu
 
 
-def measure_read(target: Cpu, data: np.ndarray, threads: int = 1, times: int = 1) -> float:
+def measure_read(
+    target: Cpu,
+    data: np.ndarray,
+    threads: int = 1,
+    times: int = 1,
+    clock: Callable[[], float] = time.perf_counter,
+) -> float:
     """GB/s (1e9 bytes) at which ``threads`` threads read ``data`` so many times, each its own part.
 
     data: a contiguous array. What of it lies in a cache is read from there: it should be as large as what
     the compared program reads, and not the same memory, which it would find warm.
+    clock: of each thread; see time_threads.
 
     Raises InvalidArgument, MissingTool or CompileFailure.
     """
@@ -30,7 +39,7 @@ def measure_read(target: Cpu, data: np.ndarray, threads: int = 1, times: int = 1
     def work(thread: int) -> int:
         return sum(read(start + thread * part, part) for _ in range(times))
 
-    done, taken = time_threads(work, threads)
+    done, taken = time_threads(work, threads, clock)
     return done / taken / 1e9
 
 

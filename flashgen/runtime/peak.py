@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import time
+from collections.abc import Callable
 from typing import Any
 
 from flashgen.errors import check_positive
@@ -13,11 +15,18 @@ from flashgen.targets.cpu import Cpu
 CALIBRATION_ROUNDS = 100_000
 
 
-def measure_peak(target: Cpu, threads: int = 1, seconds: float = 0.02, repeats: int = 5) -> float:
+def measure_peak(
+    target: Cpu,
+    threads: int = 1,
+    seconds: float = 0.02,
+    repeats: int = 5,
+    clock: Callable[[], float] = time.perf_counter,
+) -> float:
     """GFLOP/s of fused multiply-adds on registers, all ``threads`` together; the best of ``repeats`` runs.
 
     target: gives the width of the vectors.
     seconds: about how long one run takes.
+    clock: of each thread; see time_threads.
 
     Clock and neighbours change from one moment to the next: measure right before and right behind what is
     compared with it. Raises InvalidArgument, MissingTool or CompileFailure.
@@ -26,11 +35,11 @@ def measure_peak(target: Cpu, threads: int = 1, seconds: float = 0.02, repeats: 
     check_positive("repeats", repeats)
     run = _load(target)
     # ctypes lets the other threads run
-    _, taken = time_threads(lambda thread: run(CALIBRATION_ROUNDS), 1)
+    _, taken = time_threads(lambda thread: run(CALIBRATION_ROUNDS), 1, clock)
     rounds = max(int(CALIBRATION_ROUNDS * seconds / taken), 1)
     best = 0.0
     for _ in range(repeats):
-        done, taken = time_threads(lambda thread: run(rounds), threads)
+        done, taken = time_threads(lambda thread: run(rounds), threads, clock)
         best = max(best, done / taken)
     return best / 1e9
 

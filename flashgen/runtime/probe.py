@@ -23,20 +23,22 @@ def load_probe(file: str, function: str, target: Cpu) -> Any:
     return open_function(library(source, function, target), function)
 
 
-def time_threads(work: Callable[[int], float], threads: int) -> tuple[float, float]:
+def time_threads(
+    work: Callable[[int], float], threads: int, clock: Callable[[], float] = time.perf_counter
+) -> tuple[float, float]:
     """What the threads did together, and seconds from their common start to the last end.
 
     work: a thread's part, by its number; returns how much it did. It has to let other threads run, as ctypes
-    does.
+    does. clock: read by each thread; that of a single one may be time.thread_time.
     """
     starts = [0.0] * threads
     barrier = threading.Barrier(threads)
 
     def timed(thread: int) -> tuple[float, float]:
         barrier.wait()
-        starts[thread] = time.perf_counter()
+        starts[thread] = clock()
         done = work(thread)
-        return done, time.perf_counter()
+        return done, clock()
 
     with ThreadPoolExecutor(threads) as pool:
         results = list(pool.map(timed, range(threads)))
