@@ -222,7 +222,7 @@ def test_figures() -> None:
 
 
 def test_summary() -> None:
-    text = " ".join(summary(a_run(), ["flex"]))
+    text = " ".join(summary(a_run(), ["flex"], "wall"))
     assert "1 thread: flashgen is 1.00 times as fast as the best peer" in text
     assert "torch SDPA 1.22, NumPy 2.00." in text
     assert "A peer is faster in: decode on 1 thread (torch SDPA, 0.50 0.50-0.50)." in text
@@ -261,9 +261,8 @@ def test_bench_measures(tmp_path: Path) -> None:
     skip_unless_it_runs(Avx2())
     path = tmp_path / "out.json"
     words = ["--shape", "1,4,2,16,16,8,causal", "--shape", "1,4,2,1,32,8", "--peers", "numpy", "--turns", "2"]
-    done = CliRunner().invoke(
-        app, ["bench", *words, "--target", "avx2", "--clock", "cpu", "--json", str(path)]
-    )
+    words += ["--target", "avx2", "--clock", "cpu", "--json", str(path)]
+    done = CliRunner().invoke(app, ["bench", *words])
     assert done.exit_code == 0, done.output
     assert "1,4,2,16,16,8,causal" in done.stdout
     rows = json.loads(path.read_text())["results"]
@@ -336,4 +335,4 @@ def test_ablation_report() -> None:
         ["10.0 GFLOP/s, 0.20 of peak", "1.50 1.50-1.50  ", "1.00 1.00-1.00 ?", "failed [1]"],
     ]
     assert notes.lines() == ["[1] CannotEmit: no exp"]
-    assert "9 to 9 turns" in ablation_report.summary(results)
+    assert "9 to 9 turns each count" in ablation_report.summary(results, "cpu")

@@ -46,9 +46,9 @@ def cell(results: Results, row: Row | None, notes: Notes) -> str:
 def summary(results: Results, clock: str) -> str:
     taken = [results.counted(row) for row in results.rows if row.state == RIGHT]
     return (
-        f"{CLOCKS[clock]} Each line is the kernel with one thing switched off, and how many times as long it takes as the "
-        "whole kernel in the same round: median and quartiles; ? where they do not tell it from none. Tile "
-        f"sizes stay as they are. {min(taken, default=0)} to {max(taken, default=0)} turns each count. "
-        "What fails cannot be left out, for the reason given. fuse-sweeps off: each reduction is a sweep of "
-        "its own, and so is each operation that feeds it. micro-tiles off: register blocks of one row."
+        f"{CLOCKS[clock]} Each line is the kernel with one thing switched off, and how many times as long it "
+        "takes as the whole kernel in the same round: median and quartiles; ? where they do not tell it from "
+        f"none. Tile sizes stay as they are. {min(taken, default=0)} to {max(taken, default=0)} turns each "
+        "count. What fails cannot be left out, for the reason given. fuse-sweeps off: each reduction is a "
+        "sweep of its own, and so is each operation that feeds it. micro-tiles off: register blocks of one row."
     )

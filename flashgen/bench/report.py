@@ -163,10 +163,10 @@ def how_measured(results: Results, clock: str) -> str:
     }
     return (
         f"{CLOCKS[clock]} The methods of a case take turns, in an order that changes from round to round. "
-        "Right before and right behind each turn the machine's peak is measured: fused multiply-adds on registers, or for "
-        "decoding the reading of as many bytes as K and V have. A turn counts if both are at least "
-        f"{STEADY:.0%} of the best seen ({', '.join(sorted(ceilings))}); 'turns' is the fewest that count "
-        "for a method. Rates and shares are medians of those; 'times best peer' is the median, with "
+        "Right before and right behind each turn the machine's peak is measured: fused multiply-adds on "
+        "registers, or for decoding the reading of as many bytes as K and V have. A turn counts if both are "
+        f"at least {STEADY:.0%} of the best seen ({', '.join(sorted(ceilings))}); 'turns' is the fewest that "
+        "count for a method. Rates and shares are medians of those; 'times best peer' is the median, with "
         "quartiles, of ratios of one round, and * is the best peer. GFLOP/s count 4 B Hq Nq Nk D, half for "
         "causal; GB/s count K and V once. Each result is within the bound of the float64 reference."
     )
