@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from flashgen.bench import ablation_report
+from flashgen.bench import ablation_report, memory_report
 from flashgen.bench.ablation import OFF, Ablated, switch_off, switches
 from flashgen.bench.cases import CASES, Case, choose_cases, parse_shape
 from flashgen.bench.measure import Expected, expect, operations
+from flashgen.bench.memory import Usage
 from flashgen.bench.peers import PEERS, choose_peers
 from flashgen.bench.peers.base import Peer, Prepared
 from flashgen.bench.prepare import Arrays, make_arrays, prepare
@@ -55,7 +56,7 @@ def test_operations_are_those_of_the_visible_pairs(text: str) -> None:
 
 
 def test_cases_are_chosen_by_name_and_by_shape() -> None:
-    assert choose_cases(None, []) == choose_cases("all", []) == list(CASES.values())
+    assert choose_cases("all", []) == list(CASES.values())
     chosen = choose_cases("D2,P1,D2", ["1,1,1,2,2,8"])
     assert [case.name for case in chosen] == ["D2", "P1", "1,1,1,2,2,8"]
     assert [case.name for case in choose_cases(None, ["1,1,1,2,2,8"])] == ["1,1,1,2,2,8"]
@@ -74,6 +75,9 @@ REFUSED = {
     "clock of threads": (["--clock", "cpu", "--threads", "1,2"], "clock is 'cpu'; with threads above 1"),
     "turns": (["--turns", "0"], "turns is 0; a whole number of at least 1"),
     "ablation of peers": (["--ablate", "--peers", "numpy"], "peers is 'numpy'; with ablate none is allowed"),
+    "ablation and memory": (["--ablate", "--memory"], "memory is True; with ablate, False is allowed"),
+    "chart of memory": (["--memory", "--chart", "x.svg"], "chart is 'x.svg'; with ablate or memory none"),
+    "clock of memory": (["--memory", "--clock", "cpu"], "clock is 'cpu'; with memory none is allowed"),
     "target": (["--target", "cuda"], "target is 'cuda'; a CPU's target"),
     "json": (["--json", "figures.txt"], "json is 'figures.txt'; a name that ends in .json"),
     "chart": (["--chart", "figures.pdf"], "chart is 'figures.pdf'; a name that ends in .svg, .png"),
@@ -292,6 +296,36 @@ def test_table_has_a_line_for_each_case_and_number_of_threads() -> None:
     table = make_table(results, Notes())
     assert table.row_count == 4  # two headings
     assert len(table.columns) == len(results.compared) + 5
+
+
+def test_memory(tmp_path: Path) -> None:
+    """What NumPy makes at least of 512 x 512 scores, and our kernel does not."""
+    skip_unless_it_runs(Avx2())
+    path = tmp_path / "out.json"
+    words = ["--shape", "1,4,4,512,512,16", "--peers", "numpy", "--target", "avx2", "--json", str(path)]
+    done = CliRunner().invoke(app, ["bench", "--memory", *words])
+    assert done.exit_code == 0, done.output
+    usages = json.loads(path.read_text())["bytes_above_inputs_and_output"]
+    ours, numpy = (usage["above"] for usage in usages)
+    assert [usage["method"] for usage in usages] == [OURS, "numpy"]
+    assert numpy > 4 * 512 * 512 * 4 > 2 * ours
+    assert f"{numpy / 2**20:.1f}" in done.stdout
+
+
+def test_memory_report() -> None:
+    usages = [
+        Usage("a", 1, OURS, "attention", above=3 << 19),
+        Usage("a", 2, OURS, "attention", above=3 << 20),
+        Usage("a", 1, "torch", state=FAILED, note="MemoryError"),
+    ]
+    notes = Notes()
+    table = memory_report.make_table(usages, notes)
+    assert [list(column.cells) for column in table.columns] == [
+        ["flashgen: attention", "torch SDPA"],
+        ["1.5", "failed [1]"],
+        ["3.0", ""],
+    ]
+    assert notes.lines() == ["[1] torch SDPA: MemoryError"]
 
 
 def test_ablation() -> None:

@@ -2,10 +2,22 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from flashgen.bench import turns
-from flashgen.bench.turns import Patience, Series, enough, median_seconds, ratios, share_of_probe, take_turns
+from flashgen.bench.turns import (
+    CPU,
+    Clock,
+    Patience,
+    Series,
+    enough,
+    median_seconds,
+    ratios,
+    share_of_probe,
+    take_turns,
+)
 
 GOOD, BAD = (50.0, 50.0), (50.0, 20.0)
 
@@ -63,7 +75,13 @@ def test_every_method_has_a_turn_in_each_round() -> None:
     assert len(set(rounds)) > 1  # not always in one order
 
 
-def test_short_calls_are_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = iter(range(1000))
-    monkeypatch.setattr(turns.time, "perf_counter", lambda: next(clock) * 1e-4)
-    assert turns.calls_of_a_turn(lambda: None) == 20
+def test_short_calls_are_repeated() -> None:
+    ticks = iter(range(1000))
+    clock = Clock(lambda: next(ticks) * 1e-4, time.thread_time)
+    assert turns.calls_of_a_turn(lambda: None, clock) == 20
+    assert turns.time_calls(lambda: None, 4, clock) == pytest.approx(0.25e-4)
+
+
+def test_time_on_a_processor_is_without_sleep() -> None:
+    assert turns.time_calls(lambda: time.sleep(0.05), 1, CPU) < 0.04
+    assert turns.time_calls(lambda: time.sleep(0.05), 1) >= 0.05

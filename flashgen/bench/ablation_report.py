@@ -50,5 +50,6 @@ def summary(results: Results, clock: str) -> str:
         "takes as the whole kernel in the same round: median and quartiles; ? where they do not tell it from "
         f"none. Tile sizes stay as they are. {min(taken, default=0)} to {max(taken, default=0)} turns each "
         "count. What fails cannot be left out, for the reason given. fuse-sweeps off: each reduction is a "
-        "sweep of its own, and so is each operation that feeds it. micro-tiles off: register blocks of one row."
+        "sweep of its own, and so is each operation that feeds it. micro-tiles off: register blocks of one "
+        "row."
     )

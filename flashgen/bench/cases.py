@@ -85,9 +85,7 @@ FORM = "B,Hq,Hkv,Nq,Nk,D[,causal]"
 
 
 def choose_cases(names: str | None, shapes: Sequence[str]) -> list[Case]:
-    """The cases of ``--cases`` and of each ``--shape``; all, if neither is given. Raises InvalidArgument."""
-    if names is None and not shapes:
-        names = "all"
+    """The cases of ``--cases`` and of each ``--shape``. Raises InvalidArgument."""
     chosen = [] if names is None else list(CASES) if names == "all" else names.split(",")
     for name in chosen:
         if name not in CASES:

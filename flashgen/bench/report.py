@@ -109,10 +109,13 @@ def summary(results: Results, absent: Sequence[str], clock: str) -> list[str]:
     """Sentences whose every figure is in the rows."""
     sentences = [means(results, threads) for threads in results.threads]
     sentences += [losses(results), products(results), how_measured(results, clock)]
-    if absent:
-        names = ", ".join(PEERS[key].name for key in absent)
-        sentences.append(f"Not installed, so not compared: {names} ({EXTRA}).")
-    return [sentence for sentence in sentences if sentence]
+    return [sentence for sentence in (*sentences, *missing(absent)) if sentence]
+
+
+def missing(absent: Sequence[str]) -> list[str]:
+    """Of peers that are not installed."""
+    names = ", ".join(PEERS[key].name for key in absent)
+    return [f"Not installed, so not compared: {names} ({EXTRA})."] if absent else []
 
 
 def means(results: Results, threads: int) -> str:

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 WRONG = 1
 """Exit status where a kernel of ours gives no result, or one outside its bound."""
 
-ABLATED = "P1,P4"
-"""What --ablate takes if no case is named."""
+ABLATED, REMEMBERED = "P1,P4", "P5"
+"""What --ablate and --memory take if no case is named."""
 
 
 @dataclass(frozen=True)
@@ -75,6 +75,10 @@ def bench(
         bool,
         typer.Option("--ablate", help=f"Switch off one part of our kernel at a time, in {ABLATED}."),
     ] = False,
+    memory: Annotated[
+        bool,
+        typer.Option("--memory", help=f"Measure memory instead of time, in {REMEMBERED}."),
+    ] = False,
     json_file: Annotated[
         Path | None, typer.Option("--json", metavar="FILE.json", help="Write every turn and every figure.")
     ] = None,
@@ -95,13 +99,14 @@ def bench(
       flashgen bench --cases all --threads 1,2
       flashgen bench --shape 1,32,8,512,4096,128,causal --peers torch,numpy
       flashgen bench --ablate
+      flashgen bench --memory --threads 1,2
     """
-    for name, value in (("peers", peers), ("chart", chart_file)):
-        if ablate and value is not None:
-            raise InvalidArgument(name, repr(str(value)), "with ablate none is allowed")
+    refuse_unused(ablate, memory, peers, clock, chart_file)
     check_files(json_file, chart_file)
     check_positive("turns", turns)
-    chosen = choose_cases(ABLATED if ablate and cases is None and not shapes else cases, shapes or ())
+    if cases is None and not shapes:
+        cases = ABLATED if ablate else REMEMBERED if memory else "all"
+    chosen = choose_cases(cases, shapes or ())
     counts = parse_threads(threads)
     check_choice("clock", clock, ("wall", "cpu"))
     if clock == "cpu" and counts != [1]:
@@ -109,8 +114,22 @@ def bench(
     request = Request(chosen, counts, choose_target(target), turns, clock, json_file, chart_file)
     if ablate:
         compare_switches(request)
+    elif memory:
+        compare_memory(request, peers or "all")
     else:
         compare_peers(request, peers or "all")
+
+
+def refuse_unused(ablate: bool, memory: bool, peers: str | None, clock: str, chart: Path | None) -> None:
+    """Raise InvalidArgument for an option that another one leaves without a meaning."""
+    if ablate and memory:
+        raise InvalidArgument("memory", memory, "with ablate, False is allowed")
+    if ablate and peers is not None:
+        raise InvalidArgument("peers", repr(peers), "with ablate none is allowed")
+    if memory and clock != "wall":
+        raise InvalidArgument("clock", repr(clock), "with memory none is allowed: nothing is timed")
+    if (ablate or memory) and chart is not None:
+        raise InvalidArgument("chart", repr(str(chart)), "with ablate or memory none is allowed")
 
 
 def compare_peers(request: Request, names: str) -> None:
@@ -148,6 +167,32 @@ def compare_switches(request: Request) -> None:
         raise typer.Exit(WRONG)
 
 
+def compare_memory(request: Request, names: str) -> None:
+    """What our kernels and the libraries of that name hold while they run."""
+    from flashgen.bench import memory, memory_report
+    from flashgen.bench.peers import choose_peers
+    from flashgen.bench.report import Notes, missing
+    from flashgen.bench.tasks import OURS
+    from flashgen.cli.output import write_text
+    from flashgen.cli.terminal import progress
+
+    memory.check_system()
+    present, absent = choose_peers(names)
+    with progress() as bars:
+        step = bars.add_task("one process each", total=None)
+
+        def advance(usage: memory.Usage) -> None:
+            bars.update(step, description=f"{usage.case}: {usage.method} done on {usage.threads}")
+
+        methods = (OURS, *present)
+        usages = memory.measure(request.cases, methods, request.target, request.threads, advance)
+    notes = Notes()
+    table = memory_report.make_table(usages, notes)
+    show(table, [*notes.lines(), *missing(absent), memory_report.HOW])
+    if request.json is not None:
+        write_text("json", request.json, memory_report.to_json(usages, machine(present, request.clock)))
+
+
 def measure(request: Request, methods: Callable[[Case], Sequence[str]]) -> list[Row]:
     """The rows of a request, with a bar while they come."""
     from flashgen.bench import run
@@ -175,18 +220,24 @@ def show(table: Table, remarks: Sequence[str]) -> None:
 
 def save(request: Request, results: Results, present: Sequence[str], absent: Sequence[str]) -> None:
     """Write what was asked for."""
-    from flashgen.bench.machine import processor, versions
+    from flashgen.bench.machine import processor
     from flashgen.cli.output import write, write_text
 
     if request.json is not None:
         from flashgen.bench.record import to_json
 
-        machine = {"processor": processor(), "versions": versions(present), "clock": request.clock}
-        write_text("json", request.json, to_json(results, machine, absent))
+        write_text("json", request.json, to_json(results, machine(present, request.clock), absent))
     if (path := request.chart) is not None:
         from flashgen.bench.chart import draw
 
         write("chart", path, lambda file: draw(results, processor(), path.suffix[1:], file))
+
+
+def machine(present: Sequence[str], clock: str) -> dict[str, object]:
+    """What the figures were measured with."""
+    from flashgen.bench.machine import processor, versions
+
+    return {"processor": processor(), "versions": versions(present), "clock": clock}
 
 
 def check_files(json_file: Path | None, chart_file: Path | None) -> None:

@@ -19,10 +19,12 @@ class Prepared:
     """A call that is ready to be timed.
 
     call: computes O of the inputs that it was made with. read: O as (B, Hq, Nq, D), from what ``call`` gave.
+    copies: bytes of inputs that preparing it copied.
     """
 
     call: Callable[[], Any]
     read: Callable[[Any], np.ndarray] = np.asarray
+    copies: int = 0
 
 
 class Peer(ABC):

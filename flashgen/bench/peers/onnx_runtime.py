@@ -116,7 +116,8 @@ class OnnxRuntime(Peer):
         for name, x in outputs.items():
             binding.bind_ortvalue_output(name, tensors[id(x)])
         o = tensors[id(outputs["o"])]
-        return Prepared(lambda: session.run_with_iobinding(binding), lambda _: read(o.numpy()))
+        copies = sum(x.nbytes for x in inputs.values())
+        return Prepared(lambda: session.run_with_iobinding(binding), lambda _: read(o.numpy()), copies)
 
     def options(self) -> Any:
         options = self.ort.SessionOptions()
