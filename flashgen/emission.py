@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
+
+from xdsl.passes import ModulePass
 
 from flashgen.errors import InvalidArgument
 from flashgen.passes.pipeline import lower
@@ -31,10 +34,17 @@ class Emitted:
     launch: LaunchPlan | None
 
 
-def emit(problem: Problem, schedule: Schedule, target: Target, with_main: bool = False) -> Emitted:
+def emit(
+    problem: Problem,
+    schedule: Schedule,
+    target: Target,
+    with_main: bool = False,
+    passes: Sequence[ModulePass] | None = None,
+) -> Emitted:
     """The whole file for one kernel. The schedule's open fields are filled by the target.
 
     with_main: add a ``main`` that checks the kernel on random input; of C++ only.
+    passes: to run in place of the schedule's own: an experiment, as its header says.
 
     Raises InvalidArgument or TargetLimit where the two do not fit, IllegalPass where a pass refuses.
     """
@@ -42,11 +52,15 @@ def emit(problem: Problem, schedule: Schedule, target: Target, with_main: bool =
         raise InvalidArgument("with_main", with_main, f"target {target.name} has none; those in C++ do")
     schedule = target.complete(problem, schedule)
     name, language = variant(problem, schedule, target), languages(target.language)
-    kernel = kernel_plan(problem, schedule, target)
+    kernel = kernel_plan(problem, schedule, target, passes)
     launch = launch_plan(kernel, target.block_threads) if target.block_threads else None
     source = language.environment.get_template(f"{target.language}/kernel.jinja").render(
         name=name,
-        command=command(problem, schedule, target) + (" --with-main" if with_main else ""),
+        command=command(problem, schedule, target)
+        + (" --with-main" if with_main else "")
+        + (
+            f", but with the passes {','.join(str(p.pipeline_pass_spec()) for p in passes)}" if passes else ""
+        ),
         version=version("flashgen"),
         problem=problem,
         schedule=schedule,
@@ -78,9 +92,11 @@ def source(problem: Problem, schedule: Schedule, target: Target, with_main: bool
     return emit(problem, schedule, target, with_main).source
 
 
-def kernel_plan(problem: Problem, schedule: Schedule, target: Target) -> KernelPlan:
-    """What is emitted for a complete schedule."""
-    module = lower(problem, schedule)
+def kernel_plan(
+    problem: Problem, schedule: Schedule, target: Target, passes: Sequence[ModulePass] | None = None
+) -> KernelPlan:
+    """What is emitted for a complete schedule; ``passes`` in place of its own."""
+    module = lower(problem, schedule, passes=passes)
     kernel = plan(module, target.layout, languages(target.language).reserved)
     return with_barriers(kernel) if target.block_threads else kernel
 

@@ -21,12 +21,13 @@ FLOW = (
     ("emission",),
     ("runtime",),
     ("api",),
+    ("bench",),
     ("cli",),
 )
 """Parts of the package, left to right."""
 
 FILES = sorted([*(ROOT / "flashgen").glob("[a-z]*.py"), *(ROOT / "targets").glob("*.py")])
-FILES += sorted(p for d in FLOW for part in d for p in (ROOT / "flashgen" / part).glob("*.py"))
+FILES += sorted(p for d in FLOW for part in d for p in (ROOT / "flashgen" / part).rglob("*.py"))
 
 
 def part_of(module: str) -> str:

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from flashgen.cli.main import app
 
-COMMANDS = ("emit", "opt", "run", "targets", "demo")
+COMMANDS = ("emit", "opt", "run", "targets", "demo", "bench")
 
 
 def invoke(*args: str, stdin: str | None = None):

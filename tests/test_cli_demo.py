@@ -12,6 +12,9 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from flashgen.bench import process
+from flashgen.bench.standard import standard_attention
+from flashgen.bench.turns import Patience
 from flashgen.cli import demo as demo_module
 from flashgen.cli import demo_timing
 from flashgen.cli.demo_report import PASSES, Rows, change, explain
@@ -29,8 +32,6 @@ from flashgen.cli.demo_timing import (
     make_tasks,
 )
 from flashgen.cli.main import app
-from flashgen.cli.measure import expect
-from flashgen.problem import Problem
 from flashgen.runtime import cpu_features
 from flashgen.targets.cpu import Avx2, Avx512
 from tests.sample_kernel import skip_unless_it_runs
@@ -42,8 +43,7 @@ TINY = Task("tiny", None, (1, 2, 9, 8), 8, 1, (NUMPY, FA2_NAME))
 @pytest.fixture(autouse=True)
 def runs_here(monkeypatch: pytest.MonkeyPatch) -> None:
     skip_unless_it_runs(Avx2())
-    monkeypatch.setattr(demo_timing, "SECONDS", 0.2)
-    monkeypatch.setattr(demo_timing, "PATIENCE", 0.4)
+    monkeypatch.setattr(demo_timing, "PATIENCE", Patience(seconds=0.2, limit=0.4))
 
 
 def rows_of(tasks: Sequence[Task], share: float = 0.1) -> Iterator[Row]:
@@ -54,20 +54,11 @@ def rows_of(tasks: Sequence[Task], share: float = 0.1) -> Iterator[Row]:
             yield Row(task.data, task.threads, method, seconds, 10**7, [(50.0, 50.0)] * 9, 1e-6, share)
 
 
-def test_standard_attention_is_right() -> None:
-    rng = np.random.default_rng(3)
-    q = rng.standard_normal((2, 6, 11, 8), dtype=np.float32)
-    k, v = (rng.standard_normal((2, 3, 17, d), dtype=np.float32) for d in (8, 5))
-    o, lse = demo_timing.standard_attention(q, k, v)
-    deviations = expect(Problem(8, 5), q, k, v, 8**-0.5).deviations(o, lse)
-    assert all(0 < deviation.share < 1 for deviation in deviations)
-
-
 def test_measure_checks_and_times_in_turns() -> None:
     first, second = demo_timing.measure(TINY, Avx2())
     assert (first.method, second.method) == (NUMPY, FA2_NAME)
     for row in (first, second):
-        assert len(row.seconds) == len(row.peaks) >= demo_timing.ROUNDS[0]
+        assert len(row.seconds) == len(row.peaks) >= demo_timing.PATIENCE.least
         assert all(seconds > 0 for seconds in row.seconds)
         assert row.operations == 2 * 2 * 9 * 9 * 16
         assert 0 < row.bound_share < 1
@@ -75,7 +66,7 @@ def test_measure_checks_and_times_in_turns() -> None:
 
 def test_a_wrong_kernel_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(q, k, v):
-        o, lse = demo_timing.standard_attention(q, k, v)
+        o, lse = standard_attention(q, k, v)
         return o, lse + np.float32(0.01)
 
     def compile_method(head_dim, head_dim_v, method, target):
@@ -100,28 +91,28 @@ def test_new_process_has_its_threads_and_no_tuning(monkeypatch: pytest.MonkeyPat
     script = tmp_path / "python"
     script.write_text('#!/bin/sh\ncat > "$0.tasks"\nenv > "$0.env"\n')
     script.chmod(0o755)
-    monkeypatch.setattr(demo_module.sys, "executable", str(script))
+    monkeypatch.setattr(process.sys, "executable", str(script))
     monkeypatch.setenv("OPENBLAS_CORETYPE", "Prescott")
     monkeypatch.setenv("OPENBLAS_L2_SIZE", "1")
-    assert list(demo_module.in_new_process([TINY], 3)) == []
+    assert list(demo_module.rows_of([TINY], 3)) == []
     variables = dict(
         line.split("=", 1) for line in Path(f"{script}.env").read_text().splitlines() if "=" in line
     )
-    assert {variables[name] for name in demo_module.THREAD_VARIABLES} == {"3"}
-    assert not variables.keys() & set(demo_module.TUNING_VARIABLES)
+    assert {variables[name] for name in process.THREAD_VARIABLES} == {"3"}
+    assert not variables.keys() & set(process.TUNING_VARIABLES)
     assert [Task(**task).data for task in json.loads(Path(f"{script}.tasks").read_text())] == ["tiny"]
 
 
 def test_new_process_measures() -> None:
     """The real thing, once; also what JSON makes of a task and of a row."""
-    rows = list(demo_module.in_new_process([TINY], 1))
+    rows = list(demo_module.rows_of([TINY], 1))
     assert [row.method for row in rows] == [NUMPY, FA2_NAME]
     assert all(0 < row.bound_share < 1 and len(row.seconds) == len(row.peaks) for row in rows)
 
 
 def test_a_process_that_fails_is_not_overlooked() -> None:
-    with pytest.raises(demo_module.subprocess.CalledProcessError):
-        list(demo_module.in_new_process([replace(TINY, methods=("none",))], 1))
+    with pytest.raises(process.subprocess.CalledProcessError):
+        list(demo_module.rows_of([replace(TINY, methods=("none",))], 1))
 
 
 def test_compiles_each_kernel_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -141,11 +132,11 @@ def made_up(monkeypatch: pytest.MonkeyPatch) -> dict[int, Sequence[Task]]:
     """The demo with made-up measurements; what was asked for, by threads."""
     asked: dict[int, Sequence[Task]] = {}
 
-    def in_new_process(tasks: Sequence[Task], threads: int) -> Iterator[Row]:
+    def made_up_rows(tasks: Sequence[Task], threads: int) -> Iterator[Row]:
         asked[threads] = tasks
         yield from rows_of(tasks, share=float(os.environ.get("MADE_UP_SHARE", "0.25")))
 
-    monkeypatch.setattr(demo_module, "in_new_process", in_new_process)
+    monkeypatch.setattr(demo_module, "rows_of", made_up_rows)
     monkeypatch.setattr(demo_module, "compile_all", lambda tasks, target: None)
     monkeypatch.setenv("OMP_NUM_THREADS", "2")
     return asked
@@ -207,7 +198,7 @@ def test_a_turn_counts_by_the_peaks_around_it() -> None:
     row = Row("data", 1, NUMPY, seconds, 10**7, peaks, 0.0, 0.1)
     other = replace(row, method=FA2_NAME, seconds=[2e-3] * 5, peaks=[(50.0, 50.0)] * 5)
     rows = Rows([row, other])
-    assert rows.counted(row) == [0, 3]
+    assert rows.counted(row) == 2
     assert rows.seconds(row) == pytest.approx(2e-3)
     assert rows.share(row) == pytest.approx((10 / 50 + 10 / 3 / 46.5) / 2)
     assert rows.ratios("data", 1, NUMPY, FA2_NAME)[1] == pytest.approx(1.0)
@@ -215,17 +206,6 @@ def test_a_turn_counts_by_the_peaks_around_it() -> None:
     rows = Rows([row, busy])
     assert rows.share(busy) is None
     assert rows.seconds(busy) == pytest.approx(9e-3)
-
-
-def test_turns_go_on_until_enough_count(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(demo_timing, "ROUNDS", (2, 4))
-    good, bad = (50.0, 50.0), (50.0, 20.0)
-    assert not demo_timing.enough({"a": [good], "b": [good]}, 0.3)
-    assert not demo_timing.enough({"a": [good] * 2, "b": [good] * 2}, 0.1)
-    assert demo_timing.enough({"a": [good] * 2, "b": [good] * 2}, 0.3)
-    assert not demo_timing.enough({"a": [good] * 3, "b": [good, bad, bad]}, 0.3)
-    assert demo_timing.enough({"a": [good] * 3, "b": [good, bad, bad]}, 0.5)
-    assert demo_timing.enough({"a": [good] * 4, "b": [good, bad, bad, bad]}, 0.3)
 
 
 def test_change_is_claimed_only_where_quartiles_agree() -> None:

@@ -15,9 +15,9 @@ from safetensors.numpy import load_file, save_file
 from typer.testing import CliRunner
 
 import flashgen
+from flashgen.bench.measure import expect, operations
 from flashgen.cli import run as run_module
 from flashgen.cli.main import app
-from flashgen.cli.measure import expect, operations
 from flashgen.problem import Problem
 from flashgen.reference import EXACT, Deviation, attention, deviation
 from flashgen.targets.cpu import Avx2

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from flashgen.errors import InvalidArgument, MissingTool
 from flashgen.runtime import cpu_features as module
+from flashgen.runtime.bandwidth import measure_read
 from flashgen.runtime.cpu_features import best_target, cpu_features, missing_features, require
 from flashgen.runtime.peak import measure_peak
 from flashgen.targets.cpu import Avx2, Avx512, Cpu
@@ -76,3 +78,17 @@ def test_peak(target: Cpu, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> N
 def test_peak_refuses_no_threads() -> None:
     with pytest.raises(InvalidArgument, match="threads is 0"):
         measure_peak(Avx2(), 0)
+
+
+def test_reading_is_measured() -> None:
+    """Every byte of an array that fills no cache line evenly; more from a cache than from memory."""
+    try:
+        require(Avx2())
+    except MissingTool as missing:
+        pytest.skip(str(missing))
+    small, large = np.ones((1 << 18) + 5, np.uint8), np.ones(1 << 28, np.uint8)
+    cached = max(measure_read(Avx2(), small, times=200) for _ in range(5))
+    assert cached > min(measure_read(Avx2(), large) for _ in range(3)) > 0.1
+    assert measure_read(Avx2(), large, threads=2) > 0.1
+    with pytest.raises(InvalidArgument, match="times is 0; a whole number of at least 1"):
+        measure_read(Avx2(), small, times=0)

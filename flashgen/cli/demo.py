@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -23,9 +19,6 @@ WRONG = 1
 """Exit status of a result that is further from the reference than the bound allows."""
 
 COMPILERS = 2
-THREAD_VARIABLES = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS")
-TUNING_VARIABLES = ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE")
-"""Would have NumPy's products use something else than what OpenBLAS chooses for this processor."""
 
 
 def demo(
@@ -62,7 +55,7 @@ def demo(
         rows_wanted = sum(len(task.methods) for tasks in runs.values() for task in tasks)
         bars.update(step, description="taking turns", total=rows_wanted)
         for threads, tasks in runs.items():
-            for row in in_new_process(tasks, threads):
+            for row in rows_of(tasks, threads):
                 rows.append(row)
                 bars.advance(step)
     report(rows, target)
@@ -103,23 +96,10 @@ def compile_all(tasks: Sequence[Task], target: Cpu) -> None:
             job.result()
 
 
-def in_new_process(tasks: Sequence[Task], threads: int) -> Iterator[Row]:
-    """The rows of these tasks, as they are measured, by a process whose NumPy uses so many threads.
-
-    Raises CalledProcessError; the process has said why on standard error.
-    """
+def rows_of(tasks: Sequence[Task], threads: int) -> Iterator[Row]:
+    """The rows of these tasks, as they are measured, by a process whose NumPy uses so many threads."""
+    from flashgen.bench.process import in_new_process
     from flashgen.cli.demo_timing import Row
 
-    environment = {name: value for name, value in os.environ.items() if name not in TUNING_VARIABLES}
-    environment |= dict.fromkeys(THREAD_VARIABLES, str(threads))
-    command = [sys.executable, "-m", "flashgen.cli.demo_timing"]
-    with subprocess.Popen(
-        command, env=environment, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    ) as process:
-        assert process.stdin is not None and process.stdout is not None
-        with process.stdin:
-            json.dump([asdict(task) for task in tasks], process.stdin)
-        for line in process.stdout:
-            yield Row(**json.loads(line))
-    if process.returncode != 0:
-        raise subprocess.CalledProcessError(process.returncode, command)
+    for fields in in_new_process("flashgen.cli.demo_timing", [asdict(task) for task in tasks], threads):
+        yield Row(**fields)

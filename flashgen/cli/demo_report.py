@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from flashgen.bench import turns
+from flashgen.bench.turns import STEADY, Quartiles, counted
 from flashgen.cli.demo_timing import (
     EIGHT,
     FA1_NAME,
@@ -16,9 +17,7 @@ from flashgen.cli.demo_timing import (
     NUMPY,
     ONE,
     Q_OUTER,
-    STEADY,
     Row,
-    counting,
 )
 from flashgen.problem import Problem
 from flashgen.targets.cpu import Cpu
@@ -43,40 +42,29 @@ class Rows:
         self.threads = sorted({row.threads for row in rows})
         self._by_key = {(row.data, row.threads, row.method): row for row in rows}
         self.best = {
-            n: max(peak for row in rows if row.threads == n for pair in row.peaks for peak in pair)
-            for n in self.threads
+            n: turns.best_probe(row.series for row in rows if row.threads == n) for n in self.threads
         }
         """The highest peak seen on so many threads, GFLOP/s."""
 
     def get(self, data: str, threads: int, method: str) -> Row:
         return self._by_key[data, threads, method]
 
-    def counted(self, *rows: Row) -> list[int]:
-        """The turns that count for each of these methods of one task."""
-        each = zip(*(counting(row.peaks, self.best[row.threads]) for row in rows), strict=True)
-        return [turn for turn, counts in enumerate(each) if all(counts)]
+    def counted(self, row: Row) -> int:
+        """How many turns count."""
+        return len(counted(self.best[row.threads], row.series))
 
     def seconds(self, row: Row) -> float:
         """The median of the turns that count; of all, where none does."""
-        return statistics.median([row.seconds[turn] for turn in self.counted(row)] or row.seconds)
+        return turns.median_seconds(row.series, self.best[row.threads])
 
     def share(self, row: Row) -> float | None:
         """Of the FMA peak around each turn, the median of those that count; None where none does."""
-        shares = [
-            row.operations / row.seconds[turn] / 1e9 / statistics.mean(row.peaks[turn])
-            for turn in self.counted(row)
-        ]
-        return statistics.median(shares) if shares else None
+        return turns.share_of_probe(row.series, row.operations, self.best[row.threads])
 
-    def ratios(self, data: str, threads: int, method: str, other: str) -> tuple[float, float, float]:
-        """Quartiles of a method's time as a share of another's in the same turn; of turns that count for
-        both, unless there are fewer than two."""
+    def ratios(self, data: str, threads: int, method: str, other: str) -> Quartiles:
+        """Quartiles of a method's time as a share of another's in the same round."""
         mine, others = self.get(data, threads, method), self.get(data, threads, other)
-        counted = self.counted(mine, others)
-        turns = counted if len(counted) > 1 else range(len(mine.seconds))
-        pairs = [mine.seconds[turn] / others.seconds[turn] for turn in turns]
-        low, middle, high = statistics.quantiles(pairs, n=4)
-        return low, middle, high
+        return turns.ratios(mine.series, others.series, self.best[threads])
 
 
 def report(rows: Sequence[Row], target: Cpu) -> None:
@@ -122,11 +110,11 @@ def explain(rows: Rows, target: Cpu) -> list[str]:
 
 def how_measured(rows: Rows, target: Cpu) -> str:
     peaks = ", ".join(f"{rows.best[n]:.0f} on {count(n)}" for n in rows.threads)
-    turns = sorted(len(rows.counted(row)) for row in rows.all)
+    enough = sorted(rows.counted(row) for row in rows.all)
     return (
         f"Target {target.name}. The methods of an input take turns. A turn counts if the FMA peak (fused "
         "multiply-adds on registers) right before and right behind it is at least "
-        f"{STEADY:.0%} of the best one seen: {turns[0]} to {turns[-1]} turns did. Times, shares of "
+        f"{STEADY:.0%} of the best one seen: {enough[0]} to {enough[-1]} turns did. Times, shares of "
         f"the peak around each turn, and ratios are medians of those. GFLOP/s count the two matrix products. "
         f"The best peak seen, GFLOP/s: {peaks}."
     )
@@ -154,7 +142,7 @@ def by_pass(rows: Rows) -> str:
     return f"From FlashAttention-1 to 2 ({EIGHT}, 1 thread) the time changes by {whole}: {steps}."
 
 
-def change(ratios: tuple[float, float, float]) -> str:
+def change(ratios: Quartiles) -> str:
     """A change of time, in per cent, between quartiles; no change, where they lie on both sides of it."""
     low, middle, high = (f"{100 * (ratio - 1):+.1f}" for ratio in ratios)
     unclear = ", not to be told from none" if ratios[0] <= 1 <= ratios[2] else ""

@@ -1,8 +1,6 @@
 """The measurements of `flashgen demo`, in a process of their own.
 
-OpenBLAS, which NumPy's matrix products use, reads how many threads it has when it is loaded, so each number
-of threads gets a new process: it reads Tasks as a JSON list on standard input and prints a JSON object for
-each Row.
+It reads Tasks as a JSON list on standard input and prints a JSON object for each Row.
 """
 
 from __future__ import annotations
@@ -10,14 +8,14 @@ from __future__ import annotations
 import json
 import math
 import sys
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from flashgen.bench.turns import Patience, Series, take_turns
 from flashgen.schedule import FA1, FA2, Schedule
 
 if TYPE_CHECKING:
@@ -44,17 +42,8 @@ LENGTH, HEAD_DIM = 2048, 64
 EIGHT, ONE = (f"random, {heads} of {LENGTH} x {HEAD_DIM}" for heads in ("8 heads", "1 head"))
 """What the random inputs are called."""
 
-SECONDS, PATIENCE = 3.0, 12.0
-"""How long the methods of one task take turns: at least, and at most for turns that do not count."""
-ROUNDS = 15, 300
-"""At least and at most so many turns each that count."""
-STEADY = 0.85
-"""A turn counts if the peaks right before and behind it are at least this share of the best one seen: else a
-neighbour had the core, or the clock was low."""
-PROBE = 0.005
-"""Seconds that a measurement of the peak takes."""
-SETTLE = 0.05
-"""Seconds before it, on several threads: those of OpenBLAS go on spinning for a while behind their work."""
+PATIENCE = Patience()
+"""How long the methods of one task take turns."""
 
 
 @dataclass(frozen=True)
@@ -100,6 +89,10 @@ class Row:
     error: float
     bound_share: float
 
+    @property
+    def series(self) -> Series:
+        return Series(list(self.seconds), [(before, behind) for before, behind in self.peaks])
+
 
 def make_tasks(file: Path | None, real: tuple[tuple[int, ...], int], threads: int) -> list[Task]:
     """What is measured on so many threads: single passes on one thread only, where nothing else differs."""
@@ -114,20 +107,6 @@ def make_tasks(file: Path | None, real: tuple[tuple[int, ...], int], threads: in
     return tasks
 
 
-def standard_attention(q: np.ndarray, k: np.ndarray, v: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The whole table of scores, its softmax, the products: O and lse in float32, nothing done twice."""
-    (b, hq, nq, d), hkv = q.shape, k.shape[1]
-    queries = (q * np.float32(1 / math.sqrt(d))).reshape(b, hkv, hq // hkv, nq, d)
-    p = queries @ k[:, :, None].swapaxes(-1, -2)
-    top = p.max(axis=-1, keepdims=True)
-    p -= top
-    np.exp(p, out=p)
-    total = p.sum(axis=-1, keepdims=True)
-    o = p @ v[:, :, None]
-    o /= total
-    return o.reshape(b, hq, nq, v.shape[3]), (top + np.log(total)).reshape(b, hq, nq)
-
-
 def compile_method(head_dim: int, head_dim_v: int, method: str, target: Cpu) -> CpuKernel | None:
     """The method's kernel; NumPy has none. Raises what flashgen.compile raises."""
     from flashgen import api
@@ -139,7 +118,9 @@ def compile_method(head_dim: int, head_dim_v: int, method: str, target: Cpu) -> 
 
 def measure(task: Task, target: Cpu) -> Iterator[Row]:
     """Check each method, then let them take turns."""
-    from flashgen.cli.measure import expect, operations
+    from flashgen.bench.measure import expect, operations
+    from flashgen.bench.probes import fma_probe
+    from flashgen.bench.standard import standard_attention
     from flashgen.problem import Problem
 
     q, k, v = task.arrays()
@@ -155,52 +136,12 @@ def measure(task: Task, target: Cpu) -> Iterator[Row]:
     expected = expect(problem, q, k, v, 1 / math.sqrt(q.shape[3]))
     outputs = {name: call() for name, call in calls.items()}
     work = operations(problem, q, k, v)
-    turns, peaks = take_turns(calls, target, task.threads)
+    series = take_turns(calls, fma_probe(target, task.threads), PATIENCE)
     for name in task.methods:
         o, lse = expected.deviations(*outputs[name])
         share = max(o.share, lse.share)
-        yield Row(task.data, task.threads, name, turns[name], work, peaks[name], o.error, share)
-
-
-def take_turns(
-    calls: Mapping[str, Callable[[], object]], target: Cpu, threads: int
-) -> tuple[dict[str, list[float]], dict[str, list[tuple[float, float]]]]:
-    """For each call and turn its seconds, and the GFLOP/s of the peak right before and right behind it."""
-    from flashgen.runtime.peak import measure_peak
-
-    def probe() -> float:
-        if threads > 1:
-            time.sleep(SETTLE)
-        return measure_peak(target, threads, seconds=PROBE, repeats=1)
-
-    turns: dict[str, list[float]] = {name: [] for name in calls}
-    peaks: dict[str, list[tuple[float, float]]] = {name: [] for name in calls}
-    begin, before = time.perf_counter(), probe()
-    while not enough(peaks, time.perf_counter() - begin):
-        for name, call in calls.items():
-            start = time.perf_counter()
-            call()
-            turns[name].append(time.perf_counter() - start)
-            behind = probe()
-            peaks[name].append((before, behind))
-            before = behind
-    return turns, peaks
-
-
-def enough(peaks: Mapping[str, Sequence[tuple[float, float]]], seconds: float) -> bool:
-    """Whether the turns so far will do: enough of them count for each method, or patience is at its end."""
-    least, most = ROUNDS
-    taken = min(map(len, peaks.values()))
-    if taken < least or seconds < SECONDS:
-        return False
-    best = max(peak for pairs in peaks.values() for pair in pairs for peak in pair)
-    fewest = min(sum(counting(pairs, best)) for pairs in peaks.values())
-    return taken >= most or fewest >= least or seconds > PATIENCE
-
-
-def counting(peaks: Sequence[tuple[float, float]], best: float) -> list[bool]:
-    """Which turns count, by the peaks around each and the best peak seen."""
-    return [min(pair) >= STEADY * best for pair in peaks]
+        turns = series[name]
+        yield Row(task.data, task.threads, name, turns.seconds, work, turns.probes, o.error, share)
 
 
 def main() -> None:

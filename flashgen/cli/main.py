@@ -1,4 +1,4 @@
-"""The command line: `flashgen emit`, `opt`, `derive`, `run`, `targets`, `demo`.
+"""The command line: `flashgen emit`, `opt`, `derive`, `run`, `targets`, `demo`, `bench`.
 
 What a command needs is imported when it runs: `flashgen --help` knows neither NumPy nor xDSL.
 """
@@ -13,6 +13,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 from typer.core import TyperGroup
 
+from flashgen.cli.bench import bench
 from flashgen.cli.demo import demo
 from flashgen.cli.derive import derive
 from flashgen.cli.emit import emit
@@ -91,6 +92,7 @@ app.command(cls=BareCausal)(derive)
 app.command(cls=BareCausal)(run)
 app.command()(targets)
 app.command()(demo)
+app.command()(bench)
 
 
 def main() -> None:

@@ -229,7 +229,7 @@ def compute(
     repeat: int,
 ) -> Result:
     """Compile, call, time and check. Raises what flashgen.compile and its kernels raise."""
-    from flashgen.cli.measure import expect, operations
+    from flashgen.bench.measure import expect, operations
     from flashgen.cli.terminal import progress
     from flashgen.emission import variant
 

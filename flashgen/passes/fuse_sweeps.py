@@ -6,6 +6,9 @@
 For each row reduction: the elementwise operations of its block that its operand is made of. A broadcast
 becomes the row's scalar, or a scalar of the program. What others read too is a result of the sweep.
 
+With ``apart`` a sweep is the reduction alone, and each operation below it goes over the whole tile by itself:
+what fusing them is worth can so be measured.
+
 Legal always: every operation is pure and per element. Other passes match the named operations, so this
 one runs behind them.
 
@@ -54,7 +57,10 @@ class Row:
 
 @dataclass(frozen=True)
 class FuseSweepsPass(TilePass[list[Row]]):
+    """``apart``: leave out of a sweep what its reduction does not do itself."""
+
     name = "fuse-sweeps"
+    apart: bool = False
 
     def match(self, module: ModuleOp) -> list[Row]:
         rows: list[Row] = []
@@ -68,7 +74,7 @@ class FuseSweepsPass(TilePass[list[Row]]):
         return rows
 
     def row(self, reduction: RowReduction, taken: set[Operation]) -> Row:
-        ops = feeding(reduction, taken)
+        ops = () if self.apart else feeding(reduction, taken)
         inner = {*ops, reduction}
         escaping = tuple(
             op.results[0] for op in ops if any(u.operation not in inner for u in op.results[0].uses)

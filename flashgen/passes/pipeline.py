@@ -153,9 +153,17 @@ def run(module: ModuleOp, passes: Sequence[ModulePass], after: After | None = No
             after(p.name, module)
 
 
-def lower(problem: Problem, schedule: Schedule, after: After | None = None) -> ModuleOp:
-    """The final module of a kernel, from which its plan is made. ``after`` also sees "build"."""
-    passes = pipeline(schedule)
+def lower(
+    problem: Problem,
+    schedule: Schedule,
+    after: After | None = None,
+    passes: Sequence[ModulePass] | None = None,
+) -> ModuleOp:
+    """The final module of a kernel, from which its plan is made. ``after`` also sees "build".
+
+    passes: to run in place of the schedule's own.
+    """
+    passes = pipeline(schedule) if passes is None else passes
     assert schedule.br is not None and schedule.bc is not None
     with BUILDING:
         module = build(problem, schedule.br, schedule.bc)

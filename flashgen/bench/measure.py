@@ -24,6 +24,10 @@ class Expected:
         """Of O and of lse."""
         return self.bound.deviations(o, lse, self.o, self.lse)
 
+    def deviation_of_o(self, o: np.ndarray) -> Deviation:
+        """Of O alone, for what gives no lse."""
+        return self.deviations(o, self.lse)[0]
+
 
 def expect(
     problem: Problem,

@@ -1,0 +1,1 @@
+"""Our kernels and their peers, measured side by side."""

@@ -1,0 +1,105 @@
+"""What each part of a kernel is worth: the kernel with one thing switched off.
+
+A switch is a field of the schedule, a pass, or the register blocking of the target.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from xdsl.passes import ModulePass
+
+from flashgen.bench.cases import Case
+from flashgen.bench.peers.base import Peer, Prepared
+from flashgen.errors import InvalidArgument
+from flashgen.passes.fuse_sweeps import FuseSweepsPass
+from flashgen.passes.pipeline import pipeline
+from flashgen.problem import Problem
+from flashgen.schedule import FA2, Schedule
+from flashgen.targets.cpu import Cpu
+
+OFF: dict[str, Any] = {"order": "kv-outer", "lazy_rescale": False, "causal_skip": False, "panel": 0}
+"""Fields of a schedule, and the value that switches each off."""
+
+APART: dict[str, ModulePass] = {FuseSweepsPass.name: FuseSweepsPass(apart=True)}
+"""Passes that no kernel can do without, and what runs in their place: as little of them as will do."""
+
+MICRO_TILES = "micro-tiles"
+"""The switch that leaves a register block one row."""
+
+
+def switches(problem: Problem, target: Cpu) -> list[str]:
+    """What can be switched off: fields, then each pass that no field alone decides on, then micro-tiles."""
+    schedule = target.complete(problem, FA2)
+    decided = {name for field in OFF for name in decided_by(field, schedule)}
+    passes = [p.name for p in pipeline(schedule) if p.name not in decided]
+    return [*OFF, *passes, MICRO_TILES]
+
+
+def decided_by(field: str, schedule: Schedule) -> list[str]:
+    """The pass that a field alone decides on; none, where it decides on several."""
+    kept = {p.name for p in pipeline(replace(schedule, **{field: OFF[field]}))}
+    gone = [p.name for p in pipeline(schedule) if p.name not in kept]
+    return gone if len(gone) == 1 else []
+
+
+class Ablated(Peer):
+    """Our kernel, of a target's default schedule, with one thing switched off; "" for none.
+
+    Tile sizes stay those of the whole kernel.
+    """
+
+    key, name, package = "ablated", "ablated", "flashgen"
+
+    def __init__(self, threads: int, target: Cpu, switch: str = ""):
+        super().__init__(threads)
+        self.target, self.switch = target, switch
+
+    def forms(
+        self, case: Case, q: np.ndarray, k: np.ndarray, v: np.ndarray
+    ) -> Mapping[str, Callable[[], Prepared]]:
+        def prepare() -> Prepared:
+            kernel = self.compile(case)
+            return Prepared(lambda: kernel(q, k, v), lambda result: result[0])
+
+        return {"kernel": prepare}
+
+    def compile(self, case: Case) -> Any:
+        """Raises a FlashgenError that says why the kernel cannot be without it."""
+        from flashgen import emission, runtime
+
+        problem, target = case.problem, self.target
+        schedule = target.complete(problem, target.suit(problem, FA2, case.nq, case.nk))
+        passes = None
+        if self.switch in OFF:
+            schedule = switch_off(schedule, self.switch)
+        elif self.switch == MICRO_TILES:
+            target = one_row(target)
+        elif self.switch:
+            passes = without(pipeline(schedule), self.switch)
+        emitted = emission.emit(problem, schedule, target, passes=passes)
+        return runtime.load(emitted.source, emitted.name, problem, target)
+
+
+def switch_off(schedule: Schedule, field: str) -> Schedule:
+    """Raises InvalidArgument where the field is off."""
+    off = replace(schedule, **{field: OFF[field]})
+    if off == schedule:
+        raise InvalidArgument(field, repr(OFF[field]), "it is off by default")
+    return off
+
+
+def without(passes: Sequence[ModulePass], name: str) -> list[ModulePass]:
+    """A pipeline without a pass, or with what runs in its place."""
+    return [APART.get(p.name, p) if p.name == name else p for p in passes if p.name != name or name in APART]
+
+
+def one_row(target: Cpu) -> Cpu:
+    """The target with register blocks of one row: each vector of a panel is loaded for a single product."""
+    columns = target.micro[1]
+    name = f"{target.name}_micro_1x{columns}"
+    fields = {"name": name, "micro": (1, columns), "layout": replace(target.layout, rows=1)}
+    return type(name, (type(target),), fields)()

@@ -1,0 +1,20 @@
+"""From the name of a method to what computes it."""
+
+from __future__ import annotations
+
+from flashgen.bench.ours import Ours
+from flashgen.bench.peers import PEERS
+from flashgen.bench.peers.base import Peer
+from flashgen.bench.tasks import OURS, WHOLE, WITHOUT
+from flashgen.targets.cpu import Cpu
+
+
+def make_method(name: str, target: Cpu, threads: int) -> Peer:
+    """Of a task's methods, any but sgemm."""
+    if name == OURS:
+        return Ours(threads, target)
+    if name == WHOLE or name.startswith(WITHOUT):
+        from flashgen.bench.ablation import Ablated
+
+        return Ablated(threads, target, name.removeprefix(WITHOUT) if name != WHOLE else "")
+    return PEERS[name](threads)

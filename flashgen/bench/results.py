@@ -1,0 +1,92 @@
+"""From rows to the figures of the table: rates, shares of what the machine can do, ratios."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+
+from flashgen.bench import turns
+from flashgen.bench.cases import Case
+from flashgen.bench.tasks import OURS, RIGHT, SGEMM, Row
+from flashgen.bench.turns import Quartiles
+
+
+class Results:
+    """Rows of a run, by case, number of threads and method.
+
+    ours: the method that the others are compared with.
+    """
+
+    def __init__(self, rows: Sequence[Row], cases: Sequence[Case], ours: str = OURS):
+        self.ours = ours
+        self.rows = rows
+        self.cases = {case.name: case for case in cases}
+        self.threads = sorted({row.threads for row in rows})
+        self.compared = [name for name in dict.fromkeys(row.method for row in rows) if name != SGEMM]
+        """flashgen and its peers."""
+        self._rows = {(row.case, row.threads, row.method): row for row in rows}
+        self._best: dict[tuple[str, int], float] = {}
+        for row in rows:
+            key = self._probed(row)
+            self._best[key] = max(self._best.get(key, 0), turns.best_probe([row.series]))
+
+    def _probed(self, row: Row) -> tuple[str, int]:
+        """What the probes of a row measure: memory is read at a speed that depends on how much of it is."""
+        case = self.cases[row.case]
+        return (f"read {case.kv_bytes}" if case.reads else "fma"), row.threads
+
+    def get(self, case: str, threads: int, method: str) -> Row | None:
+        return self._rows.get((case, threads, method))
+
+    def best(self, row: Row) -> float:
+        """The best probe of the run of what the row's probes measure."""
+        return self._best[self._probed(row)]
+
+    def counted(self, row: Row) -> int:
+        """How many of a row's turns count."""
+        return len(turns.counted(self.best(row), row.series))
+
+    def ceiling(self, row: Row) -> float | None:
+        """The median of the probes around the turns that count; None where none does."""
+        probes = [statistics.mean(row.probes[turn]) for turn in turns.counted(self.best(row), row.series)]
+        return statistics.median(probes) if probes else None
+
+    def seconds(self, row: Row) -> float:
+        return turns.median_seconds(row.series, self.best(row))
+
+    def rate(self, row: Row) -> float:
+        """GFLOP/s or GB/s; see Case.work."""
+        return row.work / self.seconds(row) / 1e9
+
+    def share(self, row: Row) -> float | None:
+        """Of the FMA peak, or of the read bandwidth, around each turn."""
+        return turns.share_of_probe(row.series, row.work, self.best(row))
+
+    def times_as_fast(self, row: Row, other: Row) -> Quartiles:
+        """How often a method could run while another runs once, of the same round."""
+        return turns.ratios(other.series, row.series, self.best(row))
+
+    def best_peer(self, case: str, threads: int) -> Row | None:
+        """The fastest peer that is right."""
+        peers = (self.get(case, threads, name) for name in self.compared if name != self.ours)
+        right = [row for row in peers if row is not None and row.state == RIGHT]
+        return min(right, key=self.seconds, default=None)
+
+    def against_best_peer(self, case: str, threads: int) -> tuple[Row, Quartiles] | None:
+        """The fastest peer, and how many times as fast as it flashgen is."""
+        ours, peer = self.get(case, threads, self.ours), self.best_peer(case, threads)
+        if ours is None or peer is None or ours.state != RIGHT:
+            return None
+        return peer, self.times_as_fast(ours, peer)
+
+    def mean_ratio(self, threads: int, method: str | None = None) -> float | None:
+        """The geometric mean, over the cases that both have, of how many times as fast as a method flashgen
+        is; as the best peer of each case, if no method is given. None where there is no such case."""
+        ratios = []
+        for case in self.cases:
+            ours = self.get(case, threads, self.ours)
+            other = self.best_peer(case, threads) if method is None else self.get(case, threads, method)
+            if ours and other and ours.state == other.state == RIGHT:
+                ratios.append(self.times_as_fast(ours, other)[1])
+        return math.exp(statistics.mean(map(math.log, ratios))) if ratios else None

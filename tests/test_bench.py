@@ -1,0 +1,372 @@
+"""flashgen bench: what is measured, that a method is checked before it is timed, and what is said of it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import fields, replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from flashgen.bench import ablation_report, memory_report
+from flashgen.bench.ablation import OFF, Ablated, switch_off, switches
+from flashgen.bench.cases import CASES, Case, choose_cases, parse_shape
+from flashgen.bench.measure import Expected, expect, operations
+from flashgen.bench.memory import Usage
+from flashgen.bench.peers import PEERS, choose_peers
+from flashgen.bench.peers.base import Peer, Prepared
+from flashgen.bench.prepare import Arrays, make_arrays, prepare
+from flashgen.bench.record import to_json
+from flashgen.bench.report import Notes, line, make_table, summary
+from flashgen.bench.results import Results
+from flashgen.bench.standard import standard_attention
+from flashgen.bench.tasks import CANNOT, FAILED, OURS, RIGHT, SGEMM, WHOLE, WITHOUT, WRONG, Row, Task
+from flashgen.cli.bench import parse_threads
+from flashgen.cli.main import app
+from flashgen.errors import InvalidArgument
+from flashgen.problem import Problem
+from flashgen.schedule import Schedule
+from flashgen.targets.cpu import Avx2
+from tests.sample_kernel import skip_unless_it_runs
+
+TINY = Case("tiny", 1, 4, 2, 5, 9, 8)
+DECODE = Case("decode", 1, 4, 2, 1, 32, 8)
+
+
+def test_a_shape_says_how_much_work_it_is() -> None:
+    case = parse_shape("1,8,2,512,512,64,causal")
+    assert case == Case("1,8,2,512,512,64,causal", 1, 8, 2, 512, 512, 64, causal=True)
+    assert case.name == case.label
+    assert case.operations == 4 * 8 * 512 * 512 * 64 // 2
+    assert (case.unit, case.work) == ("GFLOP/s", case.operations)
+    assert parse_shape("1,8,2,512,512,64").operations == 2 * case.operations
+    d1 = CASES["D1"]
+    assert (d1.unit, d1.work, d1.kv_bytes) == ("GB/s", 64 << 20, 64 << 20)
+
+
+@pytest.mark.parametrize("text", ["2,4,2,7,7,8", "1,2,1,4,11,8,causal", "1,2,1,9,9,8,causal"])
+def test_operations_are_those_of_the_visible_pairs(text: str) -> None:
+    """With the mask, but for half of its diagonal."""
+    case = parse_shape(text)
+    diagonal = case.nq * 2 * case.batch * case.hq * case.head_dim if case.causal else 0
+    exact = operations(case.problem, *make_arrays(case))
+    assert abs(case.operations - (exact - diagonal)) <= 2 * case.batch * case.hq * case.head_dim
+
+
+def test_cases_are_chosen_by_name_and_by_shape() -> None:
+    assert choose_cases("all", []) == list(CASES.values())
+    chosen = choose_cases("D2,P1,D2", ["1,1,1,2,2,8"])
+    assert [case.name for case in chosen] == ["D2", "P1", "1,1,1,2,2,8"]
+    assert [case.name for case in choose_cases(None, ["1,1,1,2,2,8"])] == ["1,1,1,2,2,8"]
+
+
+REFUSED = {
+    "P0": (["--cases", "P1,P0"], "cases is 'P0'; all, or some of P1,P2"),
+    "short": (["--shape", "1,2,3"], "shape is '1,2,3'; B,Hq,Hkv,Nq,Nk,D[,causal] is allowed"),
+    "words": (["--shape", "1,1,1,2,2,x"], "shape is '1,1,1,2,2,x'; B,Hq,Hkv,Nq,Nk,D[,causal] is allowed"),
+    "zero": (["--shape", "1,1,1,0,2,8"], "shape is '1,1,1,0,2,8'; sizes above 0"),
+    "heads": (["--shape", "1,3,2,2,2,8"], "shape is '1,3,2,2,2,8'; a multiple of Hkv"),
+    "causal": (["--shape", "1,1,1,3,2,8,causal"], "shape is '1,1,1,3,2,8,causal'; with causal, at most Nk"),
+    "threads": (["--threads", "1,0"], "threads is '1,0'; whole numbers from 1 to"),
+    "peer": (["--peers", "torch,abacus"], "peers is 'abacus'; all, none, or some of torch,"),
+    "clock": (["--clock", "sun"], "clock is 'sun'; one of 'wall', 'cpu' is allowed"),
+    "clock of threads": (["--clock", "cpu", "--threads", "1,2"], "clock is 'cpu'; with threads above 1"),
+    "turns": (["--turns", "0"], "turns is 0; a whole number of at least 1"),
+    "ablation of peers": (["--ablate", "--peers", "numpy"], "peers is 'numpy'; with ablate none is allowed"),
+    "ablation and memory": (["--ablate", "--memory"], "memory is True; with ablate, False is allowed"),
+    "chart of memory": (["--memory", "--chart", "x.svg"], "chart is 'x.svg'; with ablate or memory none"),
+    "clock of memory": (["--memory", "--clock", "cpu"], "clock is 'cpu'; with memory none is allowed"),
+    "target": (["--target", "cuda"], "target is 'cuda'; a CPU's target"),
+    "json": (["--json", "figures.txt"], "json is 'figures.txt'; a name that ends in .json"),
+    "chart": (["--chart", "figures.pdf"], "chart is 'figures.pdf'; a name that ends in .svg, .png"),
+}
+
+
+@pytest.mark.parametrize(("words", "message"), REFUSED.values(), ids=REFUSED)
+def test_refused(words: list[str], message: str) -> None:
+    skip_unless_it_runs(Avx2())
+    done = CliRunner().invoke(app, ["bench", "--cases", "P8", *words])
+    assert done.exit_code == 2
+    assert done.stderr.startswith(f"error: {message}")
+    assert done.stdout == ""
+
+
+def test_threads() -> None:
+    assert parse_threads("2, 1,2") == [1, 2]
+
+
+def test_peers_that_are_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(PEERS["torch"], "version", lambda: None)
+    present, absent = choose_peers("all")
+    assert "torch" in absent
+    assert "numpy" in present
+    assert choose_peers("none") == ([], [])
+    with pytest.raises(InvalidArgument, match=r"torch is not installed: pip install 'flashgen\[bench\]'"):
+        choose_peers("numpy,torch")
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_standard_attention_is_right(causal: bool) -> None:
+    rng = np.random.default_rng(3)
+    q = rng.standard_normal((2, 6, 11, 8), dtype=np.float32)
+    k, v = (rng.standard_normal((2, 3, 17, d), dtype=np.float32) for d in (8, 5))
+    problem = Problem(8, 5, causal="bottom-right" if causal else None)
+    deviations = expect(problem, q, k, v, 8**-0.5).deviations(*standard_attention(q, k, v, causal))
+    assert all(0 < deviation.share < 1 for deviation in deviations)
+
+
+class Library(Peer):
+    """A peer whose forms are given: each is a function of what is right."""
+
+    def __init__(self, **forms):
+        super().__init__(1)
+        self._forms = forms
+
+    def forms(self, case, q, k, v):
+        def make(form) -> Prepared:
+            return Prepared(lambda: form(standard_attention(q, k, v)[0]))
+
+        return {name: lambda form=form: make(form) for name, form in self._forms.items()}
+
+
+@pytest.fixture(scope="module")
+def tiny() -> tuple[Arrays, Expected]:
+    arrays = make_arrays(TINY)
+    return arrays, expect(TINY.problem, *arrays, TINY.head_dim**-0.5)
+
+
+def fate(library: Peer, tiny: tuple[Arrays, Expected]) -> tuple[Row, Prepared | None]:
+    return prepare(library, TINY, *tiny, Row("tiny", 1, "library", TINY.work))
+
+
+def broken(o: np.ndarray) -> np.ndarray:
+    raise ValueError("no such\nthing")
+
+
+def slow(o: np.ndarray) -> np.ndarray:
+    for _ in range(200):
+        o = o + np.float32(0)
+    return o
+
+
+def test_the_fastest_right_form_is_timed(tiny) -> None:
+    row, prepared = fate(Library(slow=slow, fast=lambda o: o, half=lambda o: o / 2, broken=broken), tiny)
+    assert (row.state, row.form) == (RIGHT, "fast")
+    assert prepared is not None
+    assert 0 < row.bound_share <= 1
+    assert row.forms["slow"].endswith(" ms")
+    assert row.forms["half"].startswith("wrong: error ")
+    assert row.forms["broken"] == "failed: ValueError: no such"
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [lambda o: o / 2, lambda o: o[..., :4], lambda o: o.astype(np.float64), lambda o: o * np.float32(np.nan)],
+    ids=["half", "shape", "type", "nan"],
+)
+def test_a_wrong_method_is_marked_and_not_timed(wrong, tiny) -> None:
+    row, prepared = fate(Library(one=wrong, other=broken), tiny)
+    assert (row.state, row.form) == (WRONG, "one")
+    assert "times its bound: a wrong result, or less than float32 inside" in row.note
+    assert prepared is None
+
+
+def test_less_than_float32_inside_is_found(tiny) -> None:
+    """Float32 cut to the bits of bfloat16, as some libraries compute on processors that have it."""
+    row, _ = fate(Library(cut=lambda o: (o.view(np.uint32) & np.uint32(0xFFFF0000)).view(np.float32)), tiny)
+    assert row.state == WRONG
+
+
+def test_a_method_that_fails_or_cannot(tiny) -> None:
+    row, prepared = fate(Library(broken=broken), tiny)
+    assert (row.state, row.note, prepared) == (FAILED, "ValueError: no such", None)
+    library = Library(one=lambda o: o)
+    library.cannot = lambda case: "not today"
+    row, prepared = fate(library, tiny)
+    assert (row.state, row.note, prepared) == (CANNOT, "not today", None)
+
+
+def made_up(case: Case, threads: int, method: str, milliseconds: float, **fields) -> Row:
+    probes = [(50.0, 50.0)] * 9
+    return Row(case.name, threads, method, 10**7, seconds=[milliseconds / 1e3] * 9, probes=probes, **fields)
+
+
+def a_run() -> Results:
+    """flashgen twice as fast as the best peer in one case, half as fast in the other."""
+    tiny = [
+        made_up(TINY, 1, OURS, 1),
+        made_up(TINY, 1, "torch", 3),
+        made_up(TINY, 1, "numpy", 2),
+        replace(made_up(TINY, 1, "openvino", 0.1), state=WRONG, note="error 1"),
+        made_up(TINY, 1, SGEMM, 0.5),
+    ]
+    decode = [
+        made_up(DECODE, 1, OURS, 2),
+        made_up(DECODE, 1, "torch", 1),
+        Row("decode", 1, "numpy", 1, state=FAILED, note="ValueError: x"),
+        Row("decode", 1, "openvino", 1, state=CANNOT, note="no rows"),
+    ]
+    return Results([*tiny, *decode], [TINY, DECODE])
+
+
+def test_figures() -> None:
+    results, notes = a_run(), Notes()
+    assert results.compared == [OURS, "torch", "numpy", "openvino"]
+    cells = line(results, TINY, 1, notes)
+    assert cells == [
+        "tiny 1,4,2,5,9,8", "10.0", "3.3", "5.0*", "wrong [1]", "50", "0.20", "2.00 2.00-2.00", "9",
+    ]  # fmt: skip
+    assert line(results, DECODE, 1, notes)[1:5] == ["5.0", "10.0*", "failed [2]", "no [3]"]
+    assert notes.lines() == ["[1] OpenVINO: error 1", "[2] NumPy: ValueError: x", "[3] OpenVINO: no rows"]
+    assert results.mean_ratio(1) == pytest.approx(1)
+    assert results.mean_ratio(1, "torch") == pytest.approx(1.5**0.5)
+    assert results.mean_ratio(1, "openvino") is None
+
+
+def test_summary() -> None:
+    text = " ".join(summary(a_run(), ["flex"], "wall"))
+    assert "1 thread: flashgen is 1.00 times as fast as the best peer" in text
+    assert "torch SDPA 1.22, NumPy 2.00." in text
+    assert "A peer is faster in: decode on 1 thread (torch SDPA, 0.50 0.50-0.50)." in text
+    assert "in the same rounds: 20 to 20 GFLOP/s on 1 thread." in text
+    assert "Not installed, so not compared: flex (pip install 'flashgen[bench]')." in text
+
+
+def test_json() -> None:
+    document = json.loads(to_json(a_run(), {"processor": "abacus"}, ["flex"]))
+    assert document["not_installed"] == ["flex"]
+    figures = {(row["case"], row["method"]): row["figures"] for row in document["results"]}
+    assert figures["tiny", "numpy"]["flashgen_times_as_fast"] == [2, 2, 2]
+    assert figures["tiny", OURS]["share_of_ceiling"] == pytest.approx(0.2)
+    assert figures["decode", "torch"]["unit"] == "GB/s"
+    assert figures["decode", "numpy"] is None
+
+
+@pytest.mark.parametrize("kind", ["svg", "png"])
+def test_chart(kind: str, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    from flashgen.bench.chart import draw
+
+    path = tmp_path / f"chart.{kind}"
+    with path.open("wb") as file:
+        draw(a_run(), "abacus", kind, file)
+    assert path.read_bytes().startswith(b"<?xml" if kind == "svg" else b"\x89PNG")
+
+
+def test_task_survives_json() -> None:
+    task = Task(TINY, (OURS, "numpy"), "avx2", 2, 3)
+    assert Task.from_json(json.loads(json.dumps(task.to_json()))) == task
+
+
+def test_bench_measures(tmp_path: Path) -> None:
+    """The whole command, once, with the one peer that is always there."""
+    skip_unless_it_runs(Avx2())
+    path = tmp_path / "out.json"
+    words = ["--shape", "1,4,2,16,16,8,causal", "--shape", "1,4,2,1,32,8", "--peers", "numpy", "--turns", "2"]
+    words += ["--target", "avx2", "--clock", "cpu", "--json", str(path)]
+    done = CliRunner().invoke(app, ["bench", *words])
+    assert done.exit_code == 0, done.output
+    assert "1,4,2,16,16,8,causal" in done.stdout
+    rows = json.loads(path.read_text())["results"]
+    assert [row["method"] for row in rows] == [OURS, "numpy", SGEMM, OURS, "numpy"]
+    assert all(row["state"] == RIGHT and row["figures"]["rate"] > 0 for row in rows)
+    assert all(len(row["seconds"]) == len(row["probes"]) >= 2 for row in rows)
+
+
+@pytest.mark.parametrize("key", PEERS)
+def test_peer_is_right(key: str) -> None:
+    """Each library that is installed, on cases of every kind; flex compiles too long for a test."""
+    if PEERS[key].version() is None or key == "flex":
+        pytest.skip(f"{key} is not installed, or compiles for a while")
+    peer = PEERS[key](1)
+    for text in ("1,2,2,16,16,8", "1,4,2,16,16,8,causal", "2,4,2,1,40,8", "1,4,2,3,16,8,causal"):
+        case = parse_shape(text)
+        arrays = make_arrays(case)
+        expected = expect(case.problem, *arrays, case.head_dim**-0.5)
+        row, _ = prepare(peer, case, arrays, expected, Row(case.name, 1, key, case.work))
+        assert row.state in (RIGHT, CANNOT), row
+        assert not any(fate.startswith((WRONG, FAILED)) for fate in row.forms.values()), row.forms
+        assert (row.state == CANNOT) <= (case.nq != case.nk)
+
+
+def test_table_has_a_line_for_each_case_and_number_of_threads() -> None:
+    results = a_run()
+    table = make_table(results, Notes())
+    assert table.row_count == 4  # two headings
+    assert len(table.columns) == len(results.compared) + 5
+
+
+def test_memory(tmp_path: Path) -> None:
+    """What NumPy makes at least of 512 x 512 scores, and our kernel does not."""
+    skip_unless_it_runs(Avx2())
+    path = tmp_path / "out.json"
+    words = ["--shape", "1,4,4,512,512,16", "--peers", "numpy", "--target", "avx2", "--json", str(path)]
+    done = CliRunner().invoke(app, ["bench", "--memory", *words])
+    assert done.exit_code == 0, done.output
+    usages = json.loads(path.read_text())["bytes_above_inputs_and_output"]
+    ours, numpy = (usage["above"] for usage in usages)
+    assert [usage["method"] for usage in usages] == [OURS, "numpy"]
+    assert numpy > 4 * 512 * 512 * 4 > 2 * ours
+    assert f"{numpy / 2**20:.1f}" in done.stdout
+
+
+def test_memory_report() -> None:
+    usages = [
+        Usage("a", 1, OURS, "attention", above=3 << 19),
+        Usage("a", 2, OURS, "attention", above=3 << 20),
+        Usage("a", 1, "torch", state=FAILED, note="MemoryError"),
+    ]
+    notes = Notes()
+    table = memory_report.make_table(usages, notes)
+    assert [list(column.cells) for column in table.columns] == [
+        ["flashgen: attention", "torch SDPA"],
+        ["1.5", "failed [1]"],
+        ["3.0", ""],
+    ]
+    assert notes.lines() == ["[1] torch SDPA: MemoryError"]
+
+
+def test_ablation() -> None:
+    """Each switch makes another kernel that is right, or says why it cannot."""
+    skip_unless_it_runs(Avx2())
+    case = parse_shape("1,2,2,40,40,8,causal")
+    arrays = make_arrays(case)
+    expected = expect(case.problem, *arrays, case.head_dim**-0.5)
+    names = switches(case.problem, Avx2())
+    assert {"order", "lazy_rescale", "causal_skip", "panel", "fuse-sweeps", "accumulate"} < set(names)
+    assert not {"lazy-rescale", "causal-skip", "pack"} & set(names)  # their fields say it
+    rows = {}
+    for name in names:
+        row, _ = prepare(Ablated(1, Avx2(), name), case, arrays, expected, Row("", 1, name, 1))
+        rows[name] = row
+        assert row.state == RIGHT or row.note.startswith(("IllegalPass: ", "CannotEmit: ", "InvalidArg")), row
+    right = {name for name, row in rows.items() if row.state == RIGHT}
+    assert right >= {"order", "lazy_rescale", "causal_skip", "fold-scale", "nan-in-sum", "keep-state"}
+    assert right >= {"fuse-sweeps", "accumulate", "micro-tiles"}
+
+
+def test_every_choice_of_a_schedule_is_a_switch() -> None:
+    """Whoever adds a field adds the value that switches it off."""
+    sizes = {"br", "bc"}
+    assert {field.name for field in fields(Schedule)} - sizes == set(OFF)
+
+
+def test_what_is_off_is_not_switched_off() -> None:
+    with pytest.raises(InvalidArgument, match="causal_skip is False; it is off by default"):
+        switch_off(Schedule(br=4, bc=4, panel=16, causal_skip=False), "causal_skip")
+
+
+def test_ablation_report() -> None:
+    milliseconds = {WHOLE: 1, f"{WITHOUT}order": 1.5, f"{WITHOUT}panel": 1}
+    rows = [made_up(TINY, 1, method, taken) for method, taken in milliseconds.items()]
+    rows.append(Row(TINY.name, 1, f"{WITHOUT}base-2", 1, state=FAILED, note="CannotEmit: no exp"))
+    results, notes = Results(rows, [TINY], WHOLE), Notes()
+    table = ablation_report.make_table(results, notes)
+    assert [list(column.cells) for column in table.columns] == [
+        [WHOLE, "order", "panel", "base-2"],
+        ["10.0 GFLOP/s, 0.20 of peak", "1.50 1.50-1.50  ", "1.00 1.00-1.00 ?", "failed [1]"],
+    ]
+    assert notes.lines() == ["[1] CannotEmit: no exp"]
+    assert "9 to 9 turns each count" in ablation_report.summary(results, "cpu")

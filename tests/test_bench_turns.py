@@ -1,0 +1,87 @@
+"""The timing protocol: which turns count, when they end, and what is made of them."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from flashgen.bench import turns
+from flashgen.bench.turns import (
+    CPU,
+    Clock,
+    Patience,
+    Series,
+    enough,
+    median_seconds,
+    ratios,
+    share_of_probe,
+    take_turns,
+)
+
+GOOD, BAD = (50.0, 50.0), (50.0, 20.0)
+
+
+def series(*probes: tuple[float, float]) -> Series:
+    return Series([1e-3] * len(probes), list(probes))
+
+
+def test_turns_go_on_until_enough_count() -> None:
+    patience = Patience(least=2, most=4, seconds=0.2, limit=0.4)
+    assert not enough([series(GOOD), series(GOOD)], patience, 0.3)
+    assert not enough([series(GOOD, GOOD), series(GOOD, GOOD)], patience, 0.1)
+    assert enough([series(GOOD, GOOD), series(GOOD, GOOD)], patience, 0.3)
+    assert not enough([series(GOOD, GOOD, GOOD), series(GOOD, BAD, BAD)], patience, 0.3)
+    assert enough([series(GOOD, GOOD, GOOD), series(GOOD, BAD, BAD)], patience, 0.5)
+    assert enough([series(GOOD, GOOD, GOOD, GOOD), series(GOOD, BAD, BAD, BAD)], patience, 0.3)
+
+
+def test_a_better_probe_seen_before_holds() -> None:
+    """A machine that is slow all the time it is looked at is not taken to be steady."""
+    patience = Patience(least=2, most=9, seconds=0.2, limit=0.4)
+    assert enough([series(GOOD, GOOD)], patience, 0.3)
+    assert not enough([series(GOOD, GOOD)], patience, 0.3, best=60.0)
+
+
+def test_a_disturbed_turn_is_in_no_figure() -> None:
+    one = Series([1e-3, 9e-3, 9e-3, 3e-3], [(50, 50), (50, 30), (30, 50), (43, 50)])
+    other = Series([2e-3, 1e-3, 1e-3, 1e-3], [(50, 50)] * 4)
+    assert turns.counted(50, one, other) == [0, 3]
+    assert median_seconds(one, 50) == pytest.approx(2e-3)
+    assert share_of_probe(one, 10**7, 50) == pytest.approx((10 / 50 + 10 / 3 / 46.5) / 2)
+    assert ratios(one, other, 50)[1] == pytest.approx((0.5 + 3) / 2)
+
+
+def test_where_no_turn_counts() -> None:
+    """The median of all, no share, and ratios of all."""
+    one, other = Series([1e-3, 2e-3, 9e-3], [BAD] * 3), Series([1e-3] * 3, [GOOD] * 3)
+    assert median_seconds(one, 50) == pytest.approx(2e-3)
+    assert share_of_probe(one, 10**7, 50) is None
+    assert ratios(one, other, 50)[1] == pytest.approx(2)
+
+
+def test_every_method_has_a_turn_in_each_round() -> None:
+    calls: list[str] = []
+    names = ("a", "b", "c")
+    taken = take_turns(
+        {name: lambda name=name: calls.append(name) for name in names},
+        lambda: 50.0,
+        Patience(least=6, seconds=0),
+    )
+    assert set(taken) == set(names)
+    assert all(len(one.seconds) == len(one.probes) == 6 for one in taken.values())
+    first = [name for name, before in zip(calls, ["", *calls], strict=False) if name != before]
+    rounds = [tuple(first[at : at + 3]) for at in range(3, len(first) - 2, 3)]
+    assert len(set(rounds)) > 1  # not always in one order
+
+
+def test_short_calls_are_repeated() -> None:
+    ticks = iter(range(1000))
+    clock = Clock(lambda: next(ticks) * 1e-4, time.thread_time)
+    assert turns.calls_of_a_turn(lambda: None, clock) == 20
+    assert turns.time_calls(lambda: None, 4, clock) == pytest.approx(0.25e-4)
+
+
+def test_time_on_a_processor_is_without_sleep() -> None:
+    assert turns.time_calls(lambda: time.sleep(0.05), 1, CPU) < 0.04
+    assert turns.time_calls(lambda: time.sleep(0.05), 1) >= 0.05
