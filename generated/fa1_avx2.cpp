@@ -1,9 +1,9 @@
-// attention_d64_dv64_f32_full_kv_outer_br192_bc512_eager_noskip_panel16_avx2
+// attention_d64_dv64_f32_full_kv_outer_br192_bc512_eager_noskip_panel16_head_avx2
 //
 // Written by flashgen 0.1.0; to write it again:
-//   flashgen emit --target avx2 --head-dim 64 --dtype float32 --order kv-outer --br 192 --bc 512 --no-lazy-rescale --no-causal-skip
+//   flashgen emit --target avx2 --head-dim 64 --dtype float32 --order kv-outer --br 192 --bc 512 --no-lazy-rescale --no-causal-skip --panel 16 --no-hoist-packs --no-group-rows
 // Problem: Problem(head_dim=64, head_dim_v=64, dtype='float32', causal=None)
-// Schedule: Schedule(order='kv-outer', br=192, bc=512, lazy_rescale=False, causal_skip=False, panel=16)
+// Schedule: Schedule(order='kv-outer', br=192, bc=512, lazy_rescale=False, causal_skip=False, panel=16, hoist_packs=False, group_rows=False, rescale_threshold=0.0)
 // A remark `by X` names the pass that made what follows; `as stated` is FlashAttention-1's own.
 //
 // Compile with g++ or clang++ -std=c++17 -O3 -march=x86-64-v3 -ffp-contract=off -pthread. What is to
@@ -26,15 +26,15 @@ typedef struct flashgen_tensor {
 // O = softmax(scale * Q K^T) V over the visible keys of each row, and lse, the natural logarithm of the sum
 // of the row's exponentials. A row that sees no key gives 0 and -inf. Hq is a multiple of Hkv.
 //   q    (B, Hq, Nq, 64)   float32, any strides, as all arrays
-//   k    (B, Hkv, Nk, 64)
-//   v    (B, Hkv, Nk, 64)
-//   o    (B, Hq, Nq, 64)   written; overlaps no other array
-//   lse  (B, Hq, Nq)   written
+//   k    (B, Hkv, Nk, 64)   float32
+//   v    (B, Hkv, Nk, 64)   float32
+//   o    (B, Hq, Nq, 64)   float32, written; overlaps no other array
+//   lse  (B, Hq, Nq)   float32, written
 //   scale    what scores are multiplied by, usually 1 / sqrt(64); scale * q and the scores times
 //            log2 e stay within float32: up to 2.3e38
 //   threads  at most so many, from 1 to 1024; each keeps 761344 bytes of scratch memory for the next call
 // Returns 0, or 1 where memory could not be had; then o and lse hold nothing of use.
-extern "C" int attention_d64_dv64_f32_full_kv_outer_br192_bc512_eager_noskip_panel16_avx2(
+extern "C" int attention_d64_dv64_f32_full_kv_outer_br192_bc512_eager_noskip_panel16_head_avx2(
     const flashgen_tensor *q, const flashgen_tensor *k, const flashgen_tensor *v,
     const flashgen_tensor *o, const flashgen_tensor *lse, float scale, int threads);
 
@@ -58,6 +58,9 @@ INLINE vec drop_nan_max(vec x, vec kept) { return _mm256_max_ps(x, kept); }  // 
 INLINE vec choose(lanes_mask m, vec a, vec b) { return _mm256_blendv_ps(b, a, m); }
 INLINE lanes_mask is_nan(vec x) { return _mm256_cmp_ps(x, x, _CMP_UNORD_Q); }
 INLINE lanes_mask equal(vec a, vec b) { return _mm256_cmp_ps(a, b, _CMP_EQ_OQ); }
+INLINE lanes_mask at_most(vec a, vec b) { return _mm256_cmp_ps(a, b, _CMP_LE_OQ); }
+
+template <class T> INLINE vec load(const T *p) { return get_8(p); }  // of 16 bits each
 
 // Lanes whose column, counted from c, lies in [lo, hi).
 INLINE lanes_mask columns(isize c, isize lo, isize hi) {
@@ -66,38 +69,79 @@ INLINE lanes_mask columns(isize c, isize lo, isize hi) {
   return _mm256_castsi256_ps(_mm256_and_si256(from, _mm256_cmpgt_epi32(_mm256_set1_epi32((int)hi), at)));
 }
 
-// The low bits of t hold n + 127: x * 2^n, and 0 where n is -127.
-INLINE vec scale_by_power(vec x, vec t) {
-  return x * _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_castps_si256(t), 23));
+// The first n floats; what lies beyond is not read, and 0.
+INLINE vec load_first(const float *p, isize n) {
+  return _mm256_maskload_ps(p, _mm256_castps_si256(columns(0, 0, n)));
+}
+template <class T> INLINE vec load_first(const T *p, isize n) {
+  float x[lanes] = {};
+  for (isize i = 0; i < n; ++i) x[i] = get(p + i);
+  return load(x);
+}
+
+// Lane n is the sum of the lanes of x[n], added in the same order for every n.
+INLINE vec totals(const vec (&x)[lanes]) {
+  vec pairs[4], fours[2];
+  for (int n = 0; n < 4; ++n)
+    pairs[n] = _mm256_unpacklo_ps(x[2 * n], x[2 * n + 1]) + _mm256_unpackhi_ps(x[2 * n], x[2 * n + 1]);
+  for (int n = 0; n < 2; ++n)
+    fours[n] = _mm256_shuffle_ps(pairs[2 * n], pairs[2 * n + 1], 0x44) +
+               _mm256_shuffle_ps(pairs[2 * n], pairs[2 * n + 1], 0xEE);
+  return _mm256_permute2f128_ps(fours[0], fours[1], 0x20) + _mm256_permute2f128_ps(fours[0], fours[1], 0x31);
+}
+
+// 2^x for x < 128, as math.hpp says, with y a multiple of 1/8. Adding 1.5 * 2^20 + 127 rounds to the nearest
+// one, and a sixteenth less makes that the one below. The sum's low bits hold 8 (y + 127): the lower three
+// choose the root, the others are the exponent of the power, which makes that 0 for all y from -127 up to
+// -126.
+INLINE vec exp2(vec x) {
+  const vec magic = all(1572991.0f);
+  const vec roots = _mm256_setr_ps(
+      1.0f, 1.0905077f, 1.1892071f, 1.2968396f, 1.4142135f, 1.5422108f, 1.6817929f, 1.8340081f);
+  const vec lost = _mm256_setr_ps(  // in rounding the roots, as a share of them
+      0.0f, -1.199e-8f, 3.193e-8f, -3.099e-8f, 1.711e-8f, 5.233e-9f, -1.472e-8f, -6.128e-9f);
+  x = drop_nan_max(all(-127.0f), x);  // a NaN stays: it is the second operand
+  const vec t = (x - all(0.0625f)) + magic, r = x - (t - magic);
+  const __m256i y = _mm256_castps_si256(t);
+  const __m256i power = _mm256_and_si256(_mm256_slli_epi32(y, 20), _mm256_set1_epi32(0x7f800000));
+  const vec whole = _mm256_permutevar8x32_ps(roots, y) * _mm256_castsi256_ps(power);
+  vec p = all(0.05790336f);
+  p = fma(p, r, all(0.24004765f));
+  p = fma(p, r, all(0.693151f));
+  return fma(whole, fma(p, r, _mm256_permutevar8x32_ps(lost, y)), whole);
 }
 
 // Elementwise functions that are the same on every vector, and on a single float.
 INLINE vec maximum(vec a, vec b) { return choose(is_nan(a), a, drop_nan_max(a, b)); }  // a NaN wins
 INLINE vec replace(vec x, float from, float to) { return choose(equal(x, all(from)), all(to), x); }
+INLINE vec hold(vec held, vec x, float by) { return choose(at_most(x - held, all(by)), held, x); }
 
-// 2^x to 1 ulp for x <= 0: exact at integers (so 1 at 0), 0 from -126.5 down, NaN stays (x is the maximum's
-// second operand). x = n + r with |r| <= 1/2 by adding 1.5 * 2^23 + 127, whose sum holds n + 127 in its low
-// bits; 2^r by a polynomial that is 1 at 0. Multiplying by the power keeps a NaN a NaN, whatever its payload.
-// Monotone but for neighbours in (-1/2, 0), which may differ by an ulp in the wrong direction.
-INLINE vec exp2(vec x) {
-  const vec magic = all(12583039.0f);
-  x = drop_nan_max(all(-127.0f), x);
-  const vec t = x + magic, r = x - (t - magic);
-  vec p = all(0.000153533619596f);
-  p = fma(p, r, all(0.001339887385257f));
-  p = fma(p, r, all(0.009618436917663f));
-  p = fma(p, r, all(0.055503323674202f));
-  p = fma(p, r, all(0.240226477384567f));
-  p = fma(p, r, all(0.693147182464600f));
-  p = fma(p, r, all(1.0f));
-  return scale_by_power(p, t);
-}
+// exp2 is in the layer of each kind of vector. x = y + r, with y a multiple of a small fraction and r >= 0,
+// and 2^x = 2^y + 2^y r p(r): 2^y is a root of two from a table times a power of two, p goes by Horner's
+// rule.
+// - It is within 1 ulp where it is at least 2^-126, and 0 below: a product with a subnormal number would cost
+//   as much as a hundred others. It is exact at integers, and NaN for NaN.
+// - It never falls as x rises. No coefficient is negative, so each of Horner's steps rounds what does not
+//   fall as r rises. tests/check_exp2.py looks at every float, and so at those where y changes.
 
 INLINE vec log(vec x) {  // once a row: not worth a polynomial
   float lane[lanes];
   store(lane, x);
   for (isize n = 0; n < lanes; ++n) lane[n] = logf(lane[n]);
   return load(lane);
+}
+
+// How arrays hold numbers: one of them, or eight that lie side by side.
+INLINE float get(const float *p) { return *p; }
+INLINE void put(float *p, float x) { *p = x; }
+INLINE __m256 get_8(const float *p) { return _mm256_loadu_ps(p); }
+INLINE void put_8(float *p, __m256 x) { _mm256_storeu_ps(p, x); }
+
+// N numbers that lie side by side, from one type to another.
+template <isize N, class To, class From> INLINE void copy(To *to, const From *from) {
+  isize n = 0;
+  for (; n + 8 <= N; n += 8) put_8(to + n, get_8(from + n));
+  for (; n < N; ++n) put(to + n, get(from + n));
 }
 
 // Tiles in scratch memory, arrays in memory, and what moves between them.
@@ -140,85 +184,85 @@ template <isize R> struct Spans {
   }
 };
 
-// N dimensions, sizes and strides in elements.
-template <int N> struct Array {
-  float *p;
+// N dimensions of numbers of type T, sizes and strides in elements.
+template <class T, int N> struct Array {
+  T *p;
   isize size[N], stride[N];
-  INLINE float *at(const isize (&index)[N]) const {
-    float *here = p;
+  INLINE T *at(const isize (&index)[N]) const {
+    T *here = p;
     for (int n = 0; n < N; ++n) here += index[n] * stride[n];
     return here;
   }
+  // What lies r rows further on, where dimension d counts rows.
+  INLINE T *row(const isize (&index)[N], int d, isize r) const { return at(index) + r * stride[d]; }
 };
-template <int N> INLINE Array<N> array(const flashgen_tensor *t) {
-  Array<N> a;
-  a.p = (float *)t->data;
+template <class T, int N> INLINE Array<T, N> array(const flashgen_tensor *t) {
+  Array<T, N> a;
+  a.p = (T *)t->data;
   for (int n = 0; n < N; ++n) a.size[n] = t->size[n], a.stride[n] = t->stride[n];
   return a;
 }
 
-// An array in memory of the kernel's own; p is null where there is none to be had.
-template <int N> struct Workspace : Array<N> {
-  explicit Workspace(const isize (&extents)[N]) {
-    isize count = 1;
-    for (int n = N; n-- > 0; count *= extents[n]) this->size[n] = extents[n], this->stride[n] = count;
-    this->p = (float *)aligned_alloc(64, round_up(larger(count, 1) * sizeof(float), 64));
-  }
-  Workspace(const Workspace &) = delete;
-  Workspace &operator=(const Workspace &) = delete;
-  ~Workspace() { free(this->p); }
-};
-
 // A tile that is used where it lies: `rows` of it are inside the array.
-struct View {
-  const float *p;
+template <class T> struct View {
+  const T *p;
   isize rows, row_stride, col_stride;
 };
-template <int N> INLINE View view(const Array<N> &a, const isize (&index)[N], isize rows) {
+template <class T, int N> INLINE View<T> view(const Array<T, N> &a, const isize (&index)[N], isize rows) {
   const isize inside = larger(0, smaller(rows, a.size[N - 2] - index[N - 2]));
   return {inside ? a.at(index) : a.p, inside, a.stride[N - 2], a.stride[N - 1]};
 }
 
-template <isize R, isize C, isize S, int N>
-INLINE void read(Tile<R, C, S> t, const Array<N> &a, const isize (&index)[N]) {
-  const View v = view(a, index, R);
-  for (isize r = 0; r < v.rows; ++r)
-    if (v.col_stride == 1)
-      memcpy(t.at(r, 0), v.p + r * v.row_stride, C * sizeof(float));
-    else
-      for (isize c = 0; c < C; ++c) *t.at(r, c) = v.p[r * v.row_stride + c * v.col_stride];
-  for (isize r = v.rows; r < R; ++r) memset(t.at(r, 0), 0, C * sizeof(float));
-}
-template <isize R, int N> INLINE void read(Rows<R> t, const Array<N> &a, const isize (&index)[N]) {
-  const isize inside = larger(0, smaller(R, a.size[N - 1] - index[N - 1]));
-  for (isize r = 0; r < inside; ++r) t[r] = a.at(index)[r * a.stride[N - 1]];
-  for (isize r = inside; r < R; ++r) t[r] = 0.0f;
-}
-template <isize R, isize C, isize S, int N>
-INLINE void write(Tile<R, C, S> t, const Array<N> &a, const isize (&index)[N]) {
-  const isize rows = smaller(R, a.size[N - 2] - index[N - 2]), step = a.stride[N - 2], each = a.stride[N - 1];
-  for (isize r = 0; r < rows; ++r)
+// Moves between tiles and arrays: rows that lie outside the array read as 0 and are not written.
+template <isize R, isize C, isize S, template <class, int> class A, class T, int N>
+INLINE void read(Tile<R, C, S> t, const A<T, N> &a, const isize (&index)[N]) {
+  const isize rows = larger(0, smaller(R, a.size[N - 2] - index[N - 2])), each = a.stride[N - 1];
+  for (isize r = 0; r < rows; ++r) {
+    const T *const from = a.row(index, N - 2, r);
     if (each == 1)
-      memcpy(a.at(index) + r * step, t.at(r, 0), C * sizeof(float));
+      copy<C>(t.at(r, 0), from);
     else
-      for (isize c = 0; c < C; ++c) a.at(index)[r * step + c * each] = *t.at(r, c);
+      for (isize c = 0; c < C; ++c) *t.at(r, c) = get(from + c * each);
+  }
+  for (isize r = rows; r < R; ++r) memset(t.at(r, 0), 0, C * sizeof(float));
 }
-template <isize R, int N> INLINE void write(Rows<R> t, const Array<N> &a, const isize (&index)[N]) {
+template <isize R, template <class, int> class A, class T, int N>
+INLINE void read(Rows<R> t, const A<T, N> &a, const isize (&index)[N]) {
+  const isize rows = larger(0, smaller(R, a.size[N - 1] - index[N - 1]));
+  for (isize r = 0; r < rows; ++r) t[r] = get(a.row(index, N - 1, r));
+  for (isize r = rows; r < R; ++r) t[r] = 0.0f;
+}
+template <isize R, isize C, isize S, template <class, int> class A, class T, int N>
+INLINE void write(Tile<R, C, S> t, const A<T, N> &a, const isize (&index)[N]) {
+  const isize rows = smaller(R, a.size[N - 2] - index[N - 2]), each = a.stride[N - 1];
+  for (isize r = 0; r < rows; ++r) {
+    T *const to = a.row(index, N - 2, r);
+    if (each == 1)
+      copy<C>(to, t.at(r, 0));
+    else
+      for (isize c = 0; c < C; ++c) put(to + c * each, *t.at(r, c));
+  }
+}
+template <isize R, template <class, int> class A, class T, int N>
+INLINE void write(Rows<R> t, const A<T, N> &a, const isize (&index)[N]) {
   const isize rows = smaller(R, a.size[N - 1] - index[N - 1]);
-  for (isize r = 0; r < rows; ++r) a.at(index)[r * a.stride[N - 1]] = t[r];
+  for (isize r = 0; r < rows; ++r) put(a.row(index, N - 1, r), t[r]);
 }
 
 // The extents of a tile that has no memory of its own: x in all of its elements.
 template <isize... extents> struct Shape {};
-template <isize R, isize C, int N>
-INLINE void fill(Shape<R, C>, float x, const Array<N> &a, const isize (&index)[N]) {
+template <isize R, isize C, template <class, int> class A, class T, int N>
+INLINE void fill(Shape<R, C>, float x, const A<T, N> &a, const isize (&index)[N]) {
   const isize rows = smaller(R, a.size[N - 2] - index[N - 2]);
-  for (isize r = 0; r < rows; ++r)
-    for (isize c = 0; c < C; ++c) a.at(index)[r * a.stride[N - 2] + c * a.stride[N - 1]] = x;
+  for (isize r = 0; r < rows; ++r) {
+    T *const to = a.row(index, N - 2, r);
+    for (isize c = 0; c < C; ++c) put(to + c * a.stride[N - 1], x);
+  }
 }
-template <isize R, int N> INLINE void fill(Shape<R>, float x, const Array<N> &a, const isize (&index)[N]) {
+template <isize R, template <class, int> class A, class T, int N>
+INLINE void fill(Shape<R>, float x, const A<T, N> &a, const isize (&index)[N]) {
   const isize rows = smaller(R, a.size[N - 1] - index[N - 1]);
-  for (isize r = 0; r < rows; ++r) a.at(index)[r * a.stride[N - 1]] = x;
+  for (isize r = 0; r < rows; ++r) put(a.row(index, N - 1, r), x);
 }
 
 // Rows times a factor each; a row whose factor is 1 is left alone, for x * 1 is x.
@@ -231,9 +275,9 @@ template <isize R, isize C, isize S> INLINE void scale_rows(Tile<R, C, S> t, Row
 // Panels of the right side of a product, read from where it lies in memory. Columns beyond the last are 0.
 
 // An 8 x 8 block: out[c][r] = in[r][c].
-INLINE void transpose_8x8(float *out, isize out_stride, const float *in, isize in_stride) {
+template <class T> INLINE void transpose_8x8(float *out, isize out_stride, const T *in, isize in_stride) {
   __m256 a[8], b[8];
-  for (int i = 0; i < 8; ++i) a[i] = _mm256_loadu_ps(in + i * in_stride);
+  for (int i = 0; i < 8; ++i) a[i] = get_8(in + i * in_stride);
   for (int i = 0; i < 8; i += 2) {
     b[i] = _mm256_unpacklo_ps(a[i], a[i + 1]);
     b[i + 1] = _mm256_unpackhi_ps(a[i], a[i + 1]);
@@ -250,33 +294,33 @@ INLINE void transpose_8x8(float *out, isize out_stride, const float *in, isize i
 }
 
 // Panels of rows: out[a][d][x] = in[W a + x][d].
-template <isize P, isize K, isize W> INLINE void pack_transposed(Panels<P, K, W> out, View in) {
+template <isize P, isize K, isize W, class T> INLINE void pack_transposed(Panels<P, K, W> out, View<T> in) {
   for (isize n = 0; n < P * W; n += 8) {
     float *const to = out.p + n / W * (K * W) + n % W;
-    const float *const from = in.p + n * in.row_stride;
+    const T *const from = in.p + n * in.row_stride;
     isize k = 0;
     if (in.col_stride == 1 && n + 8 <= in.rows)
       for (; k + 8 <= K; k += 8) transpose_8x8(to + k * W, W, from + k, in.row_stride);
     for (; k < K; ++k)
       for (isize x = 0; x < 8; ++x)
-        to[k * W + x] = n + x < in.rows ? from[x * in.row_stride + k * in.col_stride] : 0.0f;
+        to[k * W + x] = n + x < in.rows ? get(from + x * in.row_stride + k * in.col_stride) : 0.0f;
   }
 }
 
 // Panels of columns: out[a][k][x] = in[k][W a + x], where `in` has C columns.
-template <isize C, isize P, isize K, isize W> INLINE void pack(Panels<P, K, W> out, View in) {
+template <isize C, isize P, isize K, isize W, class T> INLINE void pack(Panels<P, K, W> out, View<T> in) {
   for (isize a = 0; a < P; ++a)
     for (isize k = 0; k < K; ++k) {
       float *const to = out.p + (a * K + k) * W;
-      const float *const from = in.p + k * in.row_stride + a * W * in.col_stride;
+      const T *const from = in.p + k * in.row_stride + a * W * in.col_stride;
       if (k < in.rows && in.col_stride == 1 && (a + 1) * W <= C)
-        memcpy(to, from, W * sizeof(float));
+        copy<W>(to, from);
       else
-        for (isize x = 0; x < W; ++x) to[x] = k < in.rows && a * W + x < C ? from[x * in.col_stride] : 0.0f;
+        for (isize x = 0; x < W; ++x) to[x] = k < in.rows && a * W + x < C ? get(from + x * in.col_stride) : 0.0f;
     }
 }
 
-// Matrix products: a tile times panels, in register blocks of micro_rows x W.
+// Matrix products: a tile times panels, in register blocks of micro_rows x W; the last may have fewer rows.
 
 // Of a group of rows: [lo, hi) holds every column that some row sees, [full_lo, full_hi) only columns that
 // all of them see.
@@ -285,7 +329,7 @@ struct Hull {
 };
 template <isize R> INLINE Hull hull(Spans<R> s, isize r) {
   Hull h = {s.lo(r), s.lo(r), s.hi(r), s.hi(r)};
-  for (isize n = r + 1; n < r + micro_rows; ++n) {
+  for (isize n = r + 1; n < smaller(r + micro_rows, R); ++n) {
     h.full_lo = larger(h.full_lo, s.lo(n));
     h.full_hi = smaller(h.full_hi, s.hi(n));
     if (s.lo(n) == s.hi(n)) continue;
@@ -300,26 +344,26 @@ template <isize R> INLINE void hulls(Spans<R> s, Hull *groups) {
   for (isize r = 0; r < R; r += micro_rows) groups[r / micro_rows] = hull(s, r);
 }
 
-// The accumulators of a register block of micro_rows x NV vectors.
-template <int NV> struct Block {
-  vec c[micro_rows][NV];
+// The accumulators of a register block of M rows x NV vectors.
+template <int M, int NV> struct Block {
+  vec c[M][NV];
   INLINE void clear() {
-    for (int i = 0; i < micro_rows; ++i)
+    for (int i = 0; i < M; ++i)
       for (int v = 0; v < NV; ++v) c[i][v] = all(0.0f);
   }
   INLINE void load_from(const float *p, isize stride) {
-    for (int i = 0; i < micro_rows; ++i)
+    for (int i = 0; i < M; ++i)
       for (int v = 0; v < NV; ++v) c[i][v] = load(p + i * stride + v * lanes);
   }
   INLINE void store_to(float *p, isize stride) const {
-    for (int i = 0; i < micro_rows; ++i)
+    for (int i = 0; i < M; ++i)
       for (int v = 0; v < NV; ++v) store(p + i * stride + v * lanes, c[i][v]);
   }
   // One step of the contraction: a column of the left side times a row of the panel.
   INLINE void step(const float *a, isize a_stride, const float *b) {
     vec row[NV];
     for (int v = 0; v < NV; ++v) row[v] = load(b + v * lanes);
-    for (int i = 0; i < micro_rows; ++i) {
+    for (int i = 0; i < M; ++i) {
       const vec x = all(a[i * a_stride]);
       for (int v = 0; v < NV; ++v) c[i][v] = fma(x, row[v], c[i][v]);
     }
@@ -327,7 +371,7 @@ template <int NV> struct Block {
   // The same, for the rows that see column k.
   template <isize R>
   INLINE void step_seen(const float *a, isize a_stride, const float *b, Spans<R> s, isize r, isize k) {
-    for (int i = 0; i < micro_rows; ++i)
+    for (int i = 0; i < M; ++i)
       if (s.lo(r + i) <= k && k < s.hi(r + i))
         for (int v = 0; v < NV; ++v) c[i][v] = fma(all(a[i * a_stride]), load(b + v * lanes), c[i][v]);
   }
@@ -356,39 +400,49 @@ template <isize R> struct Over {  // steps of the contraction in the span
 };
 
 // The steps lo <= k < hi that every row takes.
-template <int NV>
-INLINE void steps(Block<NV> &block, const float *a, isize a_stride, const float *b, isize lo, isize hi) {
+template <int M, int NV>
+INLINE void steps(Block<M, NV> &block, const float *a, isize a_stride, const float *b, isize lo, isize hi) {
 #pragma GCC unroll 4
   for (isize k = lo; k < hi; ++k) block.step(a + k, a_stride, b + k * NV * lanes);
 }
 // The steps lo <= k < hi that some rows take.
-template <int NV, isize R>
-INLINE void ragged_steps(Block<NV> &block, const float *a, isize a_stride, const float *b, isize lo, isize hi,
+template <int M, int NV, isize R>
+INLINE void ragged_steps(Block<M, NV> &block, const float *a, isize a_stride, const float *b, isize lo, isize hi,
                          const Over<R> &part, isize r) {
   for (isize k = lo; k < hi; ++k) block.step_seen(a + k, a_stride, b + k * NV * lanes, part.span, r, k);
 }
-template <int NV, class Part>
-INLINE void ragged_steps(Block<NV> &, const float *, isize, const float *, isize, isize, const Part &, isize) {}
+template <int M, int NV, class Part>
+INLINE void ragged_steps(Block<M, NV> &, const float *, isize, const float *, isize, isize, const Part &, isize) {}
+
+// Rows r to r + M of one panel's part of the product.
+template <bool accumulate, int M, isize K, int NV, class Part>
+INLINE void block_product(float *out, isize out_stride, const float *a, isize a_stride, const float *panel,
+                          const Part &part, isize r) {
+  const Hull h = part.template contraction<K>(r);
+  Block<M, NV> block;
+  if (accumulate)
+    block.load_from(out, out_stride);
+  else
+    block.clear();
+  ragged_steps(block, a, a_stride, panel, h.lo, h.full_lo, part, r);
+  steps(block, a, a_stride, panel, h.full_lo, h.full_hi);
+  ragged_steps(block, a, a_stride, panel, h.full_hi, h.hi, part, r);
+  block.store_to(out, out_stride);
+}
 
 // out = a b, or out + a b: panels outermost, so that one panel stays in the first-level cache.
 template <bool accumulate, isize R, isize C, isize SO, isize K, isize SA, isize P, isize W, class Part>
 INLINE void product(Tile<R, C, SO> out, Tile<R, K, SA> a, Panels<P, K, W> b, const Part &part) {
   static_assert(P * W <= SO && W % lanes == 0, "the panels fit in a padded row");
-  for (isize n = 0; n < P; ++n)
-    for (isize r = 0; r < R; r += micro_rows) {
-      if (!part.wants(r, n * W, W)) continue;
-      const Hull h = part.template contraction<K>(r);
-      const float *const left = a.at(r, 0), *const panel = b.p + n * K * W;
-      Block<W / lanes> block;
-      if (accumulate)
-        block.load_from(out.at(r, n * W), SO);
-      else
-        block.clear();
-      ragged_steps(block, left, SA, panel, h.lo, h.full_lo, part, r);
-      steps(block, left, SA, panel, h.full_lo, h.full_hi);
-      ragged_steps(block, left, SA, panel, h.full_hi, h.hi, part, r);
-      block.store_to(out.at(r, n * W), SO);
-    }
+  constexpr isize rest = R % micro_rows;
+  for (isize n = 0; n < P; ++n) {
+    const float *const panel = b.p + n * K * W;
+    for (isize r = 0; r < R - rest; r += micro_rows)
+      if (part.wants(r, n * W, W))
+        block_product<accumulate, micro_rows, K, W / lanes>(out.at(r, n * W), SO, a.at(r, 0), SA, panel, part, r);
+    if (rest && part.wants(R - rest, n * W, W))
+      block_product<accumulate, rest ? rest : 1, K, W / lanes>(out.at(R - rest, n * W), SO, a.at(R - rest, 0), SA, panel, part, R - rest);
+  }
 }
 
 // One pass over the columns of a row, and the reductions that it feeds.
@@ -449,18 +503,89 @@ template <class Step> INLINE void sweep(isize lo, isize hi, Step step) {
   if (c < hi) ragged(c);
 }
 
-// Independent iterations over threads; scratch memory for each.
+// Memory of the kernel's own: scratch memory for the tiles of a thread, and arrays.
 
-// Scratch memory of one call, kept for the next: a slot a thread, taken by whoever comes first.
+// Scratch memory of calls that are over, for the next ones.
 void *kept_scratch[max_threads];
 
-INLINE void *take_scratch(int slot, size_t bytes) {
-  void *const kept = __atomic_exchange_n(&kept_scratch[slot], (void *)0, __ATOMIC_ACQ_REL);
-  return kept ? kept : aligned_alloc(64, round_up(bytes, 64));
-}
-INLINE void keep_scratch(int slot, void *scratch) {
-  free(__atomic_exchange_n(&kept_scratch[slot], scratch, __ATOMIC_ACQ_REL));
-}
+struct Scratch {
+  char *const p;  // null where there is none to be had
+  explicit Scratch(size_t bytes) : p(take(bytes)) {}
+  Scratch(const Scratch &) = delete;
+  Scratch &operator=(const Scratch &) = delete;
+  ~Scratch() {
+    void *rest = p;
+    for (int n = 0; rest && n < max_threads; ++n)
+      if (!__atomic_load_n(&kept_scratch[n], __ATOMIC_RELAXED))
+        rest = __atomic_exchange_n(&kept_scratch[n], rest, __ATOMIC_ACQ_REL);
+    free(rest);
+  }
+  static char *take(size_t bytes) {
+    void *kept = 0;
+    for (int n = 0; !kept && n < max_threads; ++n)
+      if (__atomic_load_n(&kept_scratch[n], __ATOMIC_RELAXED))
+        kept = __atomic_exchange_n(&kept_scratch[n], (void *)0, __ATOMIC_ACQ_REL);
+    return (char *)(kept ? kept : aligned_alloc(64, round_up(bytes, 64)));
+  }
+};
+
+// What a thread's arrays have given back, for its next ones: memory that is fresh costs a page fault every 4 KiB.
+struct Pool {
+  static constexpr int most = 4;
+  struct Piece {
+    void *p;
+    size_t bytes;
+  } pieces[most] = {};
+
+  Pool() = default;
+  Pool(const Pool &) = delete;
+  Pool &operator=(const Pool &) = delete;
+  ~Pool() {
+    for (Piece &piece : pieces) free(piece.p);
+  }
+  void *take(size_t bytes) {
+    for (Piece &piece : pieces)
+      if (piece.p && piece.bytes == bytes) {
+        void *const p = piece.p;
+        piece.p = 0;
+        return p;
+      }
+    return aligned_alloc(64, bytes);
+  }
+  void give(void *p, size_t bytes) {
+    for (Piece &piece : pieces)
+      if (!piece.p) {
+        piece = {p, bytes};
+        return;
+      }
+    free(p);
+  }
+};
+
+// An array; p is null where there is no memory to be had.
+template <int N> struct Workspace : Array<float, N> {
+  Pool &pool;
+  size_t bytes;
+  Workspace(Pool &from, const isize (&extents)[N]) : pool(from) {
+    isize count = 1;
+    for (int n = N; n-- > 0; count *= extents[n]) this->size[n] = extents[n], this->stride[n] = count;
+    bytes = round_up(larger(count, 1) * sizeof(float), 64);
+    this->p = (float *)pool.take(bytes);
+  }
+  Workspace(const Workspace &) = delete;
+  Workspace &operator=(const Workspace &) = delete;
+  ~Workspace() { pool.give(this->p, bytes); }
+};
+
+// Independent iterations over threads.
+
+// Who works on something: so many threads, of which the calling one has this memory.
+struct Crew {
+  int threads;
+  size_t bytes;  // of each thread's scratch memory
+  char *scratch;
+  Pool *pool;
+};
 
 // N nested loops from 0 to stop[n] in steps of step[n], flattened.
 template <int N> struct Nest {
@@ -476,53 +601,79 @@ template <int N> struct Nest {
   }
 };
 
+// Iterations from `next` to `end`; the crew of each has `each` threads, those before `larger_to` one more.
 template <int N, class Body> struct Work {
   const Nest<N> &nest;
   const Body &body;
   size_t bytes;
-  isize count, next;
-  int slots, failed;
+  isize next;
+  const isize end, larger_to;
+  const int each;
+  int failed;
 };
 
 // Iterations one by one until none is left, whoever takes them.
-template <int N, class Body> void *take_part(void *shared) {
-  Work<N, Body> &work = *(Work<N, Body> *)shared;
-  const int slot = __atomic_fetch_add(&work.slots, 1, __ATOMIC_RELAXED);
-  void *const scratch = take_scratch(slot, work.bytes);
-  if (!scratch) __atomic_store_n(&work.failed, 1, __ATOMIC_RELAXED);
-  while (scratch) {
+template <int N, class Body> INLINE void take_part(Work<N, Body> &work, char *scratch, Pool *pool) {
+  for (;;) {
     const isize iteration = __atomic_fetch_add(&work.next, 1, __ATOMIC_RELAXED);
-    if (iteration >= work.count) break;
+    if (iteration >= work.end) return;
     isize at[N];
     work.nest.locate(iteration, at);
-    if (!work.body(at, (char *)scratch)) __atomic_store_n(&work.failed, 1, __ATOMIC_RELAXED);
+    const Crew crew = {work.each + (iteration < work.larger_to), work.bytes, scratch, pool};
+    if (work.body(at, crew)) __atomic_store_n(&work.failed, 1, __ATOMIC_RELAXED);
   }
-  if (scratch) keep_scratch(slot, scratch);
+}
+template <int N, class Body> void *join_in(void *shared) {
+  Work<N, Body> &work = *(Work<N, Body> *)shared;
+  const Scratch scratch(work.bytes);
+  Pool pool;
+  if (scratch.p) take_part(work, scratch.p, &pool);
   return 0;
 }
 
-// body(at, scratch) for every iteration of the nest; it returns whether it had the memory it needs. Returns
-// 0, or 1 where some iteration did not. Threads that cannot be started are done without.
-template <int N, class Body> int parallel(const Nest<N> &nest, int threads, size_t bytes, const Body &body) {
-  Work<N, Body> work = {nest, body, bytes, nest.count(), 0, 0, 0};
+// The calling thread and others, `threads` in all, take part. Those that cannot be started, or have no
+// memory, are done without.
+template <int N, class Body> int share(Work<N, Body> &work, isize threads, const Crew &crew) {
   pthread_t started[max_threads];
-  const isize wanted = smaller(smaller(threads, max_threads), work.count);
+  const isize wanted = smaller(smaller(threads, max_threads), work.end - work.next);
   int others = 0;
-  while (others + 1 < wanted && !pthread_create(&started[others], 0, take_part<N, Body>, &work)) ++others;
-  if (work.count) take_part<N, Body>(&work);
+  while (others + 1 < wanted && !pthread_create(&started[others], 0, join_in<N, Body>, &work)) ++others;
+  take_part(work, crew.scratch, crew.pool);
   for (int t = 0; t < others; ++t) pthread_join(started[t], 0);
   return work.failed;
 }
+
+// body(at, crew) for every iteration of the nest, each on one thread; it returns 0, or 1 where it had not
+// the memory that it needs. Returns 1 if some iteration did.
+template <int N, class Body> int parallel(const Nest<N> &nest, const Crew &crew, const Body &body) {
+  Work<N, Body> work = {nest, body, crew.bytes, 0, nest.count(), 0, 1, 0};
+  return share(work, crew.threads, crew);
+}
+
+// The same, for iterations that threads can share: when fewer are left than there are threads, each gets its
+// part of them.
+template <int N, class Body> int parallel_crews(const Nest<N> &nest, const Crew &crew, const Body &body) {
+  const isize count = nest.count(), left = count % crew.threads, even = count - left;
+  Work<N, Body> single = {nest, body, crew.bytes, 0, even, 0, 1, 0};
+  if (share(single, crew.threads, crew) || !left) return single.failed;
+  const isize larger_to = even + crew.threads % left;
+  Work<N, Body> shared = {nest, body, crew.bytes, even, count, larger_to, (int)(crew.threads / left), 0};
+  return share(shared, left, crew);
+}
 }  // namespace
 
-extern "C" int attention_d64_dv64_f32_full_kv_outer_br192_bc512_eager_noskip_panel16_avx2(
+extern "C" int attention_d64_dv64_f32_full_kv_outer_br192_bc512_eager_noskip_panel16_head_avx2(
     const flashgen_tensor *q_tensor, const flashgen_tensor *k_tensor, const flashgen_tensor *v_tensor,
     const flashgen_tensor *o_tensor, const flashgen_tensor *lse_tensor, float scale, int threads) {
-  const Array<4> q = array<4>(q_tensor);
-  const Array<4> k = array<4>(k_tensor);
-  const Array<4> v = array<4>(v_tensor);
-  const Array<4> o = array<4>(o_tensor);
-  const Array<3> lse = array<3>(lse_tensor);
+  const auto q = array<float, 4>(q_tensor);
+  const auto k = array<float, 4>(k_tensor);
+  const auto v = array<float, 4>(v_tensor);
+  const auto o = array<float, 4>(o_tensor);
+  const auto lse = array<float, 3>(lse_tensor);
+  const Scratch scratch(761344);
+  if (!scratch.p) return 1;
+  Pool pool;
+  const Crew crew = {(int)larger(1, smaller(threads, max_threads)), 761344, scratch.p, &pool};
   // as stated
   const isize B = q.size[0];
   const isize Hq = q.size[1];
@@ -533,19 +684,19 @@ extern "C" int attention_d64_dv64_f32_full_kv_outer_br192_bc512_eager_noskip_pan
   // by fold-scale
   const auto factor = scale * 1.44269504f;
   // by parallel-loops
-  const Nest<3> nest = {{B, Hkv, group}, {1, 1, 1}};
-  return parallel(nest, threads, 761344, [&](const isize (&at)[3], char *scratch) {
-    const isize b = at[0];
-    const isize g = at[1];
-    const isize r = at[2];
+  if (parallel(Nest<3>{{B, Hkv, group}, {1, 1, 1}}, crew, [&](const isize (&at_1)[3], const Crew &crew_1) {
+    (void)crew_1;
+    const isize b = at_1[0];
+    const isize g = at_1[1];
+    const isize r = at_1[2];
     // as stated
     const isize h = (g * group) + r;
-    const Workspace<2> acc({Nq, 64});
-    if (!acc.p) return false;
-    const Workspace<1> m({Nq});
-    if (!m.p) return false;
-    const Workspace<1> l({Nq});
-    if (!l.p) return false;
+    const Workspace<2> acc(*crew_1.pool, {Nq, 64});
+    if (!acc.p) return 1;
+    const Workspace<1> m(*crew_1.pool, {Nq});
+    if (!m.p) return 1;
+    const Workspace<1> l(*crew_1.pool, {Nq});
+    if (!l.p) return 1;
     // as stated
     for (isize i = 0; i < Nq; i += 192) {
       // as stated
@@ -556,38 +707,38 @@ extern "C" int attention_d64_dv64_f32_full_kv_outer_br192_bc512_eager_noskip_pan
     // as stated
     for (isize j = 0; j < Nk; j += 512) {
       // by pack
-      const Panels<32, 64, 16> kj_panels(scratch + 0);
+      const Panels<32, 64, 16> kj_panels(crew_1.scratch + 0);
       pack_transposed(kj_panels, view(k, {b, g, j, 0}, 512));
-      const Panels<4, 512, 16> vj_panels(scratch + 131072);
+      const Panels<4, 512, 16> vj_panels(crew_1.scratch + 131072);
       pack<64>(vj_panels, view(v, {b, g, j, 0}, 512));
       // as stated
       for (isize i_1 = 0; i_1 < Nq; i_1 += 192) {
         // as stated
-        const Tile<192, 64, 64> qi(scratch + 262144);
+        const Tile<192, 64, 64> qi(crew_1.scratch + 262144);
         read(qi, q, {b, h, i_1, 0});
         // by fold-scale
-        const Tile<192, 64, 64> qis(scratch + 262144);
+        const Tile<192, 64, 64> qis(crew_1.scratch + 262144);
         for (isize y = 0; y < 192; ++y)
           for (isize x = 0; x < 64; x += lanes)
             store(qis.at(y, x), load(qi.at(y, x)) * all(factor));
         // as stated
-        const Tile<192, 64, 64> acc_i(scratch + 311296);
+        const Tile<192, 64, 64> acc_i(crew_1.scratch + 311296);
         read(acc_i, acc, {i_1, 0});
-        const Rows<192> l_i(scratch + 360448);
+        const Rows<192> l_i(crew_1.scratch + 360448);
         read(l_i, l, {i_1});
-        const Rows<192> m_i(scratch + 361216);
+        const Rows<192> m_i(crew_1.scratch + 361216);
         read(m_i, m, {i_1});
         // by mask-to-spans
-        const Spans<192> span(scratch + 361984);
+        const Spans<192> span(crew_1.scratch + 361984);
         for (isize y = 0; y < 192; ++y) {
           const isize row = i_1 + y;
           span.set(y, j, j, (row < Nq) ? Nk : j, 512);
         }
         // by pack, mask-to-spans
-        const Tile<192, 512, 512> s(scratch + 365056);
+        const Tile<192, 512, 512> s(crew_1.scratch + 365056);
         product<false>(s, qis, kj_panels, Only<192>(span));
         // by nan-in-sum, mask-to-spans, fuse-sweeps
-        const Rows<192> m_tile(scratch + 758272);
+        const Rows<192> m_tile(crew_1.scratch + 758272);
         for (isize y = 0; y < 192; ++y) {
           Reduction<MaxNum> m_tile_row;
           sweep(span.lo(y), span.hi(y), [&](isize x, isize u, auto seen) INLINE_LAMBDA {
@@ -597,11 +748,11 @@ extern "C" int attention_d64_dv64_f32_full_kv_outer_br192_bc512_eager_noskip_pan
           m_tile[y] = m_tile_row.total();
         }
         // as stated
-        const Rows<192> tile_top(scratch + 759040);
+        const Rows<192> tile_top(crew_1.scratch + 759040);
         for (isize y = 0; y < 192; y += lanes) store(tile_top.p + y, replace(load(m_tile.p + y), -INFINITY, 0.0f));
         // by base-2, mask-to-spans, fuse-sweeps
-        const Tile<192, 512, 512> p(scratch + 365056);
-        const Rows<192> l_tile(scratch + 759040);
+        const Tile<192, 512, 512> p(crew_1.scratch + 365056);
+        const Rows<192> l_tile(crew_1.scratch + 759040);
         for (isize y = 0; y < 192; ++y) {
           const vec tile_top_1 = all(tile_top[y]);
           Reduction<Add> l_tile_row;
@@ -614,28 +765,28 @@ extern "C" int attention_d64_dv64_f32_full_kv_outer_br192_bc512_eager_noskip_pan
           l_tile[y] = l_tile_row.total();
         }
         // as stated
-        const Rows<192> m_new(scratch + 759808);
+        const Rows<192> m_new(crew_1.scratch + 759808);
         for (isize y = 0; y < 192; y += lanes) store(m_new.p + y, maximum(load(m_i.p + y), load(m_tile.p + y)));
-        const Rows<192> top(scratch + 760576);
+        const Rows<192> top(crew_1.scratch + 760576);
         for (isize y = 0; y < 192; y += lanes) store(top.p + y, replace(load(m_new.p + y), -INFINITY, 0.0f));
         // by base-2
-        const Rows<192> beta(scratch + 758272);
+        const Rows<192> beta(crew_1.scratch + 758272);
         for (isize y = 0; y < 192; y += lanes) store(beta.p + y, exp2(load(m_tile.p + y) - load(top.p + y)));
         // as stated
-        const Rows<192> l_kept(scratch + 360448);
+        const Rows<192> l_kept(crew_1.scratch + 360448);
         for (isize y = 0; y < 192; y += lanes) store(l_kept.p + y, load(l_i.p + y) * exp2(load(m_i.p + y) - load(top.p + y)));
-        const Rows<192> l_new(scratch + 759040);
+        const Rows<192> l_new(crew_1.scratch + 759040);
         for (isize y = 0; y < 192; y += lanes) store(l_new.p + y, load(l_kept.p + y) + (load(beta.p + y) * load(l_tile.p + y)));
         // by pack, mask-to-spans
-        const Tile<192, 64, 64> pv(scratch + 262144);
+        const Tile<192, 64, 64> pv(crew_1.scratch + 262144);
         product<false>(pv, p, vj_panels, Over<192>(span));
         // by accumulate
         scale_rows(acc_i, l_kept);
         scale_rows(pv, beta);
         // as stated
-        const Rows<192> divisor(scratch + 360448);
+        const Rows<192> divisor(crew_1.scratch + 360448);
         for (isize y = 0; y < 192; y += lanes) store(divisor.p + y, replace(load(l_new.p + y), 0.0f, 1.0f));
-        const Tile<192, 64, 64> acc_new(scratch + 311296);
+        const Tile<192, 64, 64> acc_new(crew_1.scratch + 311296);
         for (isize y = 0; y < 192; ++y)
           for (isize x = 0; x < 64; x += lanes)
             store(acc_new.at(y, x), (load(acc_i.at(y, x)) + load(pv.at(y, x))) / all(divisor[y]));
@@ -647,17 +798,18 @@ extern "C" int attention_d64_dv64_f32_full_kv_outer_br192_bc512_eager_noskip_pan
     // as stated
     for (isize i_2 = 0; i_2 < Nq; i_2 += 192) {
       // as stated
-      const Tile<192, 64, 64> o_i(scratch + 262144);
+      const Tile<192, 64, 64> o_i(crew_1.scratch + 262144);
       read(o_i, acc, {i_2, 0});
       write(o_i, o, {b, h, i_2, 0});
-      const Rows<192> m_i_1(scratch + 360448);
+      const Rows<192> m_i_1(crew_1.scratch + 360448);
       read(m_i_1, m, {i_2});
-      const Rows<192> l_i_1(scratch + 361216);
+      const Rows<192> l_i_1(crew_1.scratch + 361216);
       read(l_i_1, l, {i_2});
-      const Rows<192> lse_i(scratch + 360448);
+      const Rows<192> lse_i(crew_1.scratch + 360448);
       for (isize y = 0; y < 192; y += lanes) store(lse_i.p + y, (replace(load(m_i_1.p + y), -INFINITY, 0.0f) * all(0.693147181f)) + log(load(l_i_1.p + y)));
       write(lse_i, lse, {b, h, i_2});
     }
-    return true;
-  });
+    return 0;
+  })) return 1;
+  return 0;
 }

@@ -1,9 +1,9 @@
-// attention_d64_dv64_f32_causal_bottom_right_kv_outer_br64_bc32_eager_noskip_panel0_cuda
+// attention_d64_dv64_f32_causal_bottom_right_kv_outer_br64_bc32_eager_noskip_panel0_head_cuda
 //
 // Written by flashgen 0.1.0; to write it again:
-//   flashgen emit --target cuda --head-dim 64 --dtype float32 --causal bottom-right --order kv-outer --br 64 --bc 32 --no-lazy-rescale --no-causal-skip
+//   flashgen emit --target cuda --head-dim 64 --dtype float32 --causal bottom-right --order kv-outer --br 64 --bc 32 --no-lazy-rescale --no-causal-skip --panel 0 --no-hoist-packs --no-group-rows
 // Problem: Problem(head_dim=64, head_dim_v=64, dtype='float32', causal='bottom-right')
-// Schedule: Schedule(order='kv-outer', br=64, bc=32, lazy_rescale=False, causal_skip=False, panel=0)
+// Schedule: Schedule(order='kv-outer', br=64, bc=32, lazy_rescale=False, causal_skip=False, panel=0, hoist_packs=False, group_rows=False, rescale_threshold=0.0)
 // A remark `by X` names the pass that made what follows; `as stated` is FlashAttention-1's own.
 //
 // Compile with -std=c++17 -fmad=false, for sm_80 or later. What is to be fused is written
@@ -34,11 +34,11 @@ typedef struct flashgen_tensor {
 //   threads        128 a block
 //   shared memory  60928 bytes a block, dynamic; more than 48 KiB are asked for beforehand, as
 //                  cudaFuncAttributeMaxDynamicSharedMemorySize, with cudaFuncSetAttribute
-extern "C" __global__ void attention_d64_dv64_f32_causal_bottom_right_kv_outer_br64_bc32_eager_noskip_panel0_cuda(
+extern "C" __global__ void attention_d64_dv64_f32_causal_bottom_right_kv_outer_br64_bc32_eager_noskip_panel0_head_cuda(
     flashgen_tensor q_tensor, flashgen_tensor k_tensor, flashgen_tensor v_tensor, flashgen_tensor o_tensor,
     flashgen_tensor lse_tensor, float scale, float *workspace);
 
-inline namespace attention_d64_dv64_f32_causal_bottom_right_kv_outer_br64_bc32_eager_noskip_panel0_cuda_layers {
+inline namespace attention_d64_dv64_f32_causal_bottom_right_kv_outer_br64_bc32_eager_noskip_panel0_head_cuda_layers {
 constexpr int threads = 128;
 
 // How arrays hold numbers.
@@ -78,6 +78,7 @@ __device__ inline isize unravel(isize &iteration, isize stop, isize step) {
 
 __device__ inline float maximum(float a, float b) { return a > b || a != a ? a : b; }  // a NaN wins
 __device__ inline float replace(float x, float from, float to) { return x == from ? to : x; }
+__device__ inline float hold(float held, float x, float by) { return x - held <= by ? held : x; }
 
 struct Add {
   static __device__ float neutral() { return 0.0f; }
@@ -256,9 +257,9 @@ __device__ void product(Tile<R, C, SO> out, Tile<R, K, SA> a, Tile<RB, CB, SB> b
         for (int j = 0; j < wide; ++j) out.at(row[i], column[j]) = sum[i][j];
     }
 }
-}  // namespace attention_d64_dv64_f32_causal_bottom_right_kv_outer_br64_bc32_eager_noskip_panel0_cuda_layers
+}  // namespace attention_d64_dv64_f32_causal_bottom_right_kv_outer_br64_bc32_eager_noskip_panel0_head_cuda_layers
 
-extern "C" __global__ void __launch_bounds__(threads) attention_d64_dv64_f32_causal_bottom_right_kv_outer_br64_bc32_eager_noskip_panel0_cuda(
+extern "C" __global__ void __launch_bounds__(threads) attention_d64_dv64_f32_causal_bottom_right_kv_outer_br64_bc32_eager_noskip_panel0_head_cuda(
     flashgen_tensor q_tensor, flashgen_tensor k_tensor, flashgen_tensor v_tensor, flashgen_tensor o_tensor,
     flashgen_tensor lse_tensor, float scale, float *workspace) {
   extern __shared__ __align__(64) unsigned char scratch[];

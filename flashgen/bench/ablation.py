@@ -21,8 +21,15 @@ from flashgen.problem import Problem
 from flashgen.schedule import FA2, Schedule
 from flashgen.targets.cpu import Cpu
 
-OFF: dict[str, Any] = {"order": "kv-outer", "lazy_rescale": False, "causal_skip": False, "panel": 0}
-"""Fields of a schedule, and the value that switches each off."""
+OFF: dict[str, dict[str, Any]] = {
+    "order": {"order": "kv-outer"},
+    "lazy_rescale": {"lazy_rescale": False},
+    "causal_skip": {"causal_skip": False},
+    "hoist_packs": {"hoist_packs": False},
+    "panel": {"panel": 0, "hoist_packs": False},
+    "group_rows": {"group_rows": False},
+}
+"""Fields of a schedule, and what switches each off: with what cannot be without it."""
 
 APART: dict[str, ModulePass] = {FuseSweepsPass.name: FuseSweepsPass(apart=True)}
 """Passes that no kernel can do without, and what runs in their place: as little of them as will do."""
@@ -41,7 +48,7 @@ def switches(problem: Problem, target: Cpu) -> list[str]:
 
 def decided_by(field: str, schedule: Schedule) -> list[str]:
     """The pass that a field alone decides on; none, where it decides on several."""
-    kept = {p.name for p in pipeline(replace(schedule, **{field: OFF[field]}))}
+    kept = {p.name for p in pipeline(replace(schedule, **OFF[field]))}
     gone = [p.name for p in pipeline(schedule) if p.name not in kept]
     return gone if len(gone) == 1 else []
 
@@ -72,7 +79,7 @@ class Ablated(Peer):
         from flashgen import emission, runtime
 
         problem, target = case.problem, self.target
-        schedule = target.complete(problem, target.suit(problem, FA2, case.nq, case.nk))
+        schedule = target.complete(problem, target.suit(problem, FA2, case.nq, case.nk, case.nq * (case.hq // case.hkv)))
         passes = None
         if self.switch in OFF:
             schedule = switch_off(schedule, self.switch)
@@ -86,9 +93,9 @@ class Ablated(Peer):
 
 def switch_off(schedule: Schedule, field: str) -> Schedule:
     """Raises InvalidArgument where the field is off."""
-    off = replace(schedule, **{field: OFF[field]})
+    off = replace(schedule, **OFF[field])
     if off == schedule:
-        raise InvalidArgument(field, repr(OFF[field]), "it is off by default")
+        raise InvalidArgument(field, repr(OFF[field][field]), "it is off by default")
     return off
 
 
