@@ -114,7 +114,8 @@ INLINE void fill(Shape<R, C>, float x, const Array<T, N> &a, const isize (&index
   for (isize r = 0; r < rows; ++r)
     for (isize c = 0; c < C; ++c) put(a.at(index) + r * a.stride[N - 2] + c * a.stride[N - 1], x);
 }
-template <isize R, class T, int N> INLINE void fill(Shape<R>, float x, const Array<T, N> &a, const isize (&index)[N]) {
+template <isize R, class T, int N>
+INLINE void fill(Shape<R>, float x, const Array<T, N> &a, const isize (&index)[N]) {
   const isize rows = smaller(R, a.size[N - 1] - index[N - 1]);
   for (isize r = 0; r < rows; ++r) put(a.at(index) + r * a.stride[N - 1], x);
 }
