@@ -28,6 +28,7 @@ OFF: dict[str, dict[str, Any]] = {
     "hoist_packs": {"hoist_packs": False},
     "panel": {"panel": 0, "hoist_packs": False},
     "group_rows": {"group_rows": False},
+    "rescale_threshold": {"rescale_threshold": 0.0},
 }
 """Fields of a schedule, and what switches each off: with what cannot be without it."""
 
@@ -41,16 +42,19 @@ MICRO_TILES = "micro-tiles"
 def switches(problem: Problem, target: Cpu) -> list[str]:
     """What can be switched off: fields, then each pass that no field alone decides on, then micro-tiles."""
     schedule = target.complete(problem, FA2)
-    decided = {name for field in OFF for name in decided_by(field, schedule)}
+    gone = sorted((decided_by(field, schedule) for field in OFF), key=len)
+    decided: set[str] = set()
+    for names in gone:
+        left = names - decided
+        decided |= left if len(left) == 1 else set()
     passes = [p.name for p in pipeline(schedule) if p.name not in decided]
     return [*OFF, *passes, MICRO_TILES]
 
 
-def decided_by(field: str, schedule: Schedule) -> list[str]:
-    """The pass that a field alone decides on; none, where it decides on several."""
+def decided_by(field: str, schedule: Schedule) -> set[str]:
+    """The passes that do not run with this field switched off."""
     kept = {p.name for p in pipeline(replace(schedule, **OFF[field]))}
-    gone = [p.name for p in pipeline(schedule) if p.name not in kept]
-    return gone if len(gone) == 1 else []
+    return {p.name for p in pipeline(schedule)} - kept
 
 
 class Ablated(Peer):
