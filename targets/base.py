@@ -10,7 +10,7 @@ from flashgen.plan.layout import TileLayout
 from flashgen.problem import Problem
 from flashgen.schedule import Schedule
 
-QUERY_STEPS, KEY_STEPS = (12, 48), (64,)
+QUERY_STEPS, KEY_STEPS = (12, 48, 96), (64, 128, 256)
 """Lengths up to which a smaller tile may pay."""
 ROW_STEPS = (1, 4, 8, 16)
 """Rows that a group has, its heads times their queries, up to which tiles of as many rows may pay."""

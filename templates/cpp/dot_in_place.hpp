@@ -3,15 +3,22 @@
 
 constexpr isize most_rows = 4;  // rows of the left side that share what is read of the right side
 constexpr isize chunk = lanes;  // rows of the right side that all of the left side use before the next are read
-constexpr isize ahead = 1536;   // numbers from what is read to what is fetched meanwhile
+constexpr isize ahead = 4096;   // numbers, at least, from what is read to what is fetched meanwhile
 
-// How a row of the right side is read: from column c on, a whole vector, or `count` floats and 0 beyond.
+// How a row of the right side is read: from column c on, a whole vector, or `count` floats and 0 beyond; and how
+// what is read later is fetched, `rows` further on.
 struct Adjacent {
+  // Into the second-level cache: what waits for memory then holds up no reads from the first.
+  template <class T> INLINE void fetch(const T *row, isize rows, isize row_stride, isize c) const {
+    if (c * sizeof(T) % 64 == 0)
+      _mm_prefetch((const char *)(row + c) + rows * row_stride * (isize)sizeof(T), _MM_HINT_T1);
+  }
   template <class T> INLINE vec read(const T *row, isize c) const { return load(row + c); }
   template <class T> INLINE vec read(const T *row, isize c, isize count) const { return load_first(row + c, count); }
 };
 struct Apart {
   isize step;
+  template <class T> INLINE void fetch(const T *, isize, isize, isize) const {}
   template <class T> INLINE vec read(const T *row, isize c) const { return read(row, c, lanes); }
   template <class T> INLINE vec read(const T *row, isize c, isize count) const {
     float x[lanes] = {};
@@ -46,54 +53,49 @@ INLINE void row_groups(const Part &part, isize lo, isize hi, Step step) {
   }
 }
 
-// What is read a while later, of rows [n, n + chunk) of the right side.
-template <isize C, class T> INLINE void fetch(const View<T> &b, isize n) {
-  constexpr isize rows = (ahead + C - 1) / C, bytes = sizeof(T);
-  const char *row = (const char *)b.p + (n + rows) * b.row_stride * bytes;
-  for (isize k = 0; k < chunk; ++k, row += b.row_stride * bytes)
-    for (isize c = 0; c < C * bytes; c += 64) _mm_prefetch(row + c, _MM_HINT_T0);
-}
-
-// out[i][n] = <a[i], b[n]>, or that added to it, for NR rows of a and at most lanes / NR rows of b: one
-// accumulator for each pair, a lane of it for each lane of a row.
+// out[i][n] = <a[i], b[n]>, or that added to it, for NR rows of a and `count` rows of b: lanes / NR of them at a
+// time, with an accumulator for each pair, a lane of it for each lane of a row.
 template <isize NR, isize K, bool accumulate, class T, class Reader>
 void inner_products(float *out, isize out_stride, const float *a, isize a_stride, const T *b, isize b_stride,
                     isize count, Reader reader) {
-  constexpr isize NB = lanes / NR, whole = K / lanes * lanes;
-  const T *row[NB];
-  for (isize n = 0; n < NB; ++n) row[n] = b + smaller(n, count - 1) * b_stride;
-  vec sum[lanes];
-  for (isize n = 0; n < lanes; ++n) sum[n] = all(0.0f);
-  for (isize k = 0; k < whole; k += lanes)
-    for (isize n = 0; n < NB; ++n) {
-      const vec y = reader.read(row[n], k);
-      for (isize i = 0; i < NR; ++i) sum[i * NB + n] = fma(load(a + i * a_stride + k), y, sum[i * NB + n]);
-    }
-  if (whole < K)
-    for (isize n = 0; n < NB; ++n) {
-      const vec y = reader.read(row[n], whole, K - whole);
+  constexpr isize NB = lanes / NR, whole = K / lanes * lanes, later = (ahead + K - 1) / K;
+  for (; count > 0; count -= NB, b += NB * b_stride, out += NB) {
+    const T *row[NB];
+    for (isize n = 0; n < NB; ++n) row[n] = b + smaller(n, count - 1) * b_stride;
+    vec sum[lanes];
+    for (isize n = 0; n < lanes; ++n) sum[n] = all(0.0f);
+    for (isize k = 0; k < whole; k += lanes)
+      for (isize n = 0; n < NB; ++n) {
+        reader.fetch(row[n], later, b_stride, k);
+        const vec y = reader.read(row[n], k);
+        for (isize i = 0; i < NR; ++i) sum[i * NB + n] = fma(load(a + i * a_stride + k), y, sum[i * NB + n]);
+      }
+    if (whole < K)
+      for (isize n = 0; n < NB; ++n) {
+        const vec y = reader.read(row[n], whole, K - whole);
+        for (isize i = 0; i < NR; ++i)
+          sum[i * NB + n] = fma(load_first(a + i * a_stride + whole, K - whole), y, sum[i * NB + n]);
+      }
+    float each[lanes];
+    store(each, totals(sum));
+    if (!accumulate && count >= NB)
+      for (isize i = 0; i < NR; ++i) memcpy(out + i * out_stride, each + i * NB, NB * sizeof(float));
+    else
       for (isize i = 0; i < NR; ++i)
-        sum[i * NB + n] = fma(load_first(a + i * a_stride + whole, K - whole), y, sum[i * NB + n]);
-    }
-  float each[lanes];
-  store(each, totals(sum));
-  for (isize i = 0; i < NR; ++i)
-    for (isize n = 0; n < count; ++n) {
-      float &to = out[i * out_stride + n];
-      to = accumulate ? to + each[i * NB + n] : each[i * NB + n];
-    }
+        for (isize n = 0; n < smaller(NB, count); ++n) {
+          float &to = out[i * out_stride + n];
+          to = accumulate ? to + each[i * NB + n] : each[i * NB + n];
+        }
+  }
 }
 
 // out = a b^T, or out + a b^T, in the columns of each row's span. What lies beyond the array is 0.
 template <bool accumulate, isize R, isize C, isize SO, isize K, isize SA, class T, class Part, class Reader>
 INLINE void product_transposed(Tile<R, C, SO> out, Tile<R, K, SA> a, View<T> b, const Part &part, Reader reader) {
   for (isize n = 0; n < b.rows; n += chunk) {
-    fetch<K>(b, n);
     row_groups<R>(part, n, smaller(n + chunk, b.rows), [&](auto rows, isize r, isize lo, isize hi) INLINE_LAMBDA {
-      constexpr isize NR = decltype(rows)::value, NB = lanes / NR;
-      for (isize c = lo; c < hi; c += NB)
-        inner_products<NR, K, accumulate>(out.at(r, c), SO, a.at(r, 0), SA, b.p + c * b.row_stride, b.row_stride,
-                                          smaller(NB, hi - c), reader);
+      inner_products<decltype(rows)::value, K, accumulate>(out.at(r, lo), SO, a.at(r, 0), SA, b.p + lo * b.row_stride,
+                                                           b.row_stride, hi - lo, reader);
     });
   }
   if (!accumulate)
@@ -101,15 +103,18 @@ INLINE void product_transposed(Tile<R, C, SO> out, Tile<R, K, SA> a, View<T> b, 
       for (isize c = larger(b.rows, part.lo(r)); c < part.hi(r); ++c) *out.at(r, c) = 0.0f;
 }
 
-// out[i] += sum of a[i][k] * b[k] over `count` rows of b, for NR rows; NV vectors, the last of `last` lanes.
-template <isize NR, isize NV, isize last, class T, class Reader>
+// out[i] += sum of a[i][k] * b[k] over `count` rows of b, for NR rows; of NV vectors
+// from column c of C on, the last of `last` lanes.
+template <isize NR, isize NV, isize last, isize C, class T, class Reader>
 void weighted_rows(float *out, isize out_stride, const float *a, isize a_stride, const T *b, isize b_stride,
                    isize c, isize count, Reader reader) {
+  constexpr isize later = (ahead + C - 1) / C;
   vec sum[NR][NV];
   for (isize i = 0; i < NR; ++i)
     for (isize v = 0; v < NV; ++v) sum[i][v] = load(out + i * out_stride + v * lanes);
   for (isize k = 0; k < count; ++k, b += b_stride) {
     vec row[NV];
+    for (isize v = 0; v < NV; ++v) reader.fetch(b, later, b_stride, c + v * lanes);
     for (isize v = 0; v + 1 < NV; ++v) row[v] = reader.read(b, c + v * lanes);
     row[NV - 1] = last == lanes ? reader.read(b, c + (NV - 1) * lanes) : reader.read(b, c + (NV - 1) * lanes, last);
     for (isize i = 0; i < NR; ++i) {
@@ -128,15 +133,14 @@ INLINE void product(Tile<R, C, SO> out, Tile<R, K, SA> a, View<T> b, const Part 
     for (isize r = 0; r < R; ++r)
       for (isize c = 0; c < C; c += lanes) store(out.at(r, c), all(0.0f));
   for (isize n = 0; n < b.rows; n += chunk) {
-    fetch<C>(b, n);
     row_groups<R>(part, n, smaller(n + chunk, b.rows), [&](auto rows, isize r, isize lo, isize hi) INLINE_LAMBDA {
       constexpr isize NR = decltype(rows)::value, NV = lanes / NR, rest = C % (NV * lanes);
       const T *const from = b.p + lo * b.row_stride;
       const float *const weights = a.at(r, lo);
       for (isize c = 0; c + NV * lanes <= C; c += NV * lanes)
-        weighted_rows<NR, NV, lanes>(out.at(r, c), SO, weights, SA, from, b.row_stride, c, hi - lo, reader);
+        weighted_rows<NR, NV, lanes, C>(out.at(r, c), SO, weights, SA, from, b.row_stride, c, hi - lo, reader);
       if constexpr (rest > 0)
-        weighted_rows<NR, (rest + lanes - 1) / lanes, (rest - 1) % lanes + 1>(
+        weighted_rows<NR, (rest + lanes - 1) / lanes, (rest - 1) % lanes + 1, C>(
             out.at(r, C - rest), SO, weights, SA, from, b.row_stride, C - rest, hi - lo, reader);
     });
   }
