@@ -295,7 +295,8 @@ template <class T> INLINE void transpose_8x8(float *out, isize out_stride, const
 
 // Panels of rows: out[a][d][x] = in[W a + x][d].
 template <isize P, isize K, isize W, class T> INLINE void pack_transposed(Panels<P, K, W> out, View<T> in) {
-  for (isize n = 0; n < P * W; n += 8) {
+  const isize panels = smaller(P, ceildiv(in.rows, W));  // that hold something
+  for (isize n = 0; n < panels * W; n += 8) {
     float *const to = out.p + n / W * (K * W) + n % W;
     const T *const from = in.p + n * in.row_stride;
     isize k = 0;
@@ -305,19 +306,22 @@ template <isize P, isize K, isize W, class T> INLINE void pack_transposed(Panels
       for (isize x = 0; x < 8; ++x)
         to[k * W + x] = n + x < in.rows ? get(from + x * in.row_stride + k * in.col_stride) : 0.0f;
   }
+  memset(out.p + panels * K * W, 0, (P - panels) * K * W * sizeof(float));
 }
 
 // Panels of columns: out[a][k][x] = in[k][W a + x], where `in` has C columns.
 template <isize C, isize P, isize K, isize W, class T> INLINE void pack(Panels<P, K, W> out, View<T> in) {
-  for (isize a = 0; a < P; ++a)
-    for (isize k = 0; k < K; ++k) {
+  for (isize a = 0; a < P; ++a) {
+    for (isize k = 0; k < in.rows; ++k) {
       float *const to = out.p + (a * K + k) * W;
       const T *const from = in.p + k * in.row_stride + a * W * in.col_stride;
-      if (k < in.rows && in.col_stride == 1 && (a + 1) * W <= C)
+      if (in.col_stride == 1 && (a + 1) * W <= C)
         copy<W>(to, from);
       else
-        for (isize x = 0; x < W; ++x) to[x] = k < in.rows && a * W + x < C ? get(from + x * in.col_stride) : 0.0f;
+        for (isize x = 0; x < W; ++x) to[x] = a * W + x < C ? get(from + x * in.col_stride) : 0.0f;
     }
+    memset(out.p + (a * K + in.rows) * W, 0, (K - in.rows) * W * sizeof(float));
+  }
 }
 
 // Matrix products: a tile times panels, in register blocks of micro_rows x W; the last may have fewer rows.
