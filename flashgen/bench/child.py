@@ -44,7 +44,7 @@ class Measurer:
                 rows[name], prepared = prepare_sgemm(row)
             else:
                 method = make_method(name, target, task.threads)
-                rows[name], prepared = prepare(method, task.case, arrays, expected, row)
+                rows[name], prepared = prepare(method, task.case, arrays, expected, row, CLOCKS[task.clock])
             if prepared is not None:
                 calls[name] = prepared.call
         known, probe = make_probe(task, target)

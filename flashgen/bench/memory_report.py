@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
 HOW = (
     "Mebibytes that lie in memory while a call runs, at most, above what there was before it was prepared, "
-    "and without the output: scratch memory, compiled graphs, and what an allocator has kept. The libraries were "
-    "loaded and a small call made before; what that left and a method uses again is not seen. Copies of the "
-    "inputs in a layout of a library's own are not counted. Each figure is from a process of its own."
+    "and without the output: scratch memory, compiled graphs, and what an allocator has kept. The libraries "
+    "were loaded and a small call made before; what that left and a method uses again is not seen. Copies of "
+    "the inputs in a layout of a library's own are not counted. Each figure is from a process of its own."
 )
 
 

@@ -5,14 +5,19 @@ from __future__ import annotations
 from flashgen.bench.ours import Ours
 from flashgen.bench.peers import PEERS
 from flashgen.bench.peers.base import Peer
-from flashgen.bench.tasks import OURS, WHOLE, WITHOUT
+from flashgen.bench.tasks import EMITTED_1, EMITTED_2, OURS, WHOLE, WITHOUT
+from flashgen.schedule import FA1, FA2
 from flashgen.targets.cpu import Cpu
+
+SCHEDULES = {EMITTED_1: FA1, EMITTED_2: FA2}
 
 
 def make_method(name: str, target: Cpu, threads: int) -> Peer:
     """Of a task's methods, any but sgemm."""
     if name == OURS:
         return Ours(threads, target)
+    if name in SCHEDULES:
+        return Ours(threads, target, SCHEDULES[name])
     if name == WHOLE or name.startswith(WITHOUT):
         from flashgen.bench.ablation import Ablated
 

@@ -11,7 +11,7 @@ from flashgen.bench.cases import Case
 from flashgen.bench.measure import Expected
 from flashgen.bench.peers.base import Peer, Prepared
 from flashgen.bench.tasks import CANNOT, FAILED, RIGHT, SIDE, WRONG, Row
-from flashgen.bench.turns import time_calls
+from flashgen.bench.turns import WALL, Clock, time_calls
 from flashgen.reference import Deviation
 
 TRIES = 3
@@ -38,7 +38,7 @@ def prepare_sgemm(row: Row) -> tuple[Row, Prepared]:
 
 
 def prepare(
-    method: Peer, case: Case, arrays: Arrays, expected: Expected, row: Row
+    method: Peer, case: Case, arrays: Arrays, expected: Expected, row: Row, clock: Clock = WALL
 ) -> tuple[Row, Prepared | None]:
     """The fastest of the method's forms that is right; None, with a row that says why, if there is none."""
     if reason := method.cannot(case):
@@ -53,7 +53,7 @@ def prepare(
         tried, prepared = attempt(make, case, expected, replace(row, form=form))
         if tried.state == RIGHT:
             assert prepared is not None
-            seconds = min(time_calls(prepared.call, 1) for _ in range(TRIES))
+            seconds = min(time_calls(prepared.call, 1, clock) for _ in range(TRIES))
             fates[form] = f"{1e3 * seconds:.3f} ms"
             if seconds < best:
                 chosen, fastest, best = tried, prepared, seconds

@@ -18,16 +18,20 @@ TUNING_VARIABLES = ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE")
 """Would have NumPy's products use something else than what OpenBLAS chooses for this processor."""
 
 
+def environment(threads: int) -> dict[str, str]:
+    """This process's own, with so many threads for libraries, and none of their own tuning undone."""
+    kept = {name: value for name, value in os.environ.items() if name not in TUNING_VARIABLES}
+    return kept | dict.fromkeys(THREAD_VARIABLES, str(threads))
+
+
 def in_new_process(module: str, tasks: Sequence[dict[str, Any]], threads: int) -> Iterator[dict[str, Any]]:
     """What ``python -m module`` prints of these tasks, as it does, where libraries use so many threads.
 
     Raises CalledProcessError; the process has said why on standard error.
     """
-    environment = {name: value for name, value in os.environ.items() if name not in TUNING_VARIABLES}
-    environment |= dict.fromkeys(THREAD_VARIABLES, str(threads))
     command = [sys.executable, "-m", module]
     with subprocess.Popen(
-        command, env=environment, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        command, env=environment(threads), text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE
     ) as process:
         assert process.stdin is not None and process.stdout is not None
         with process.stdin:

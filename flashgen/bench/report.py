@@ -131,12 +131,12 @@ def means(results: Results, threads: int) -> str:
 
 
 def losses(results: Results) -> str:
-    """Where a peer is faster."""
+    """Where a peer is faster, by the quartiles of the ratio."""
     behind = []
     for threads in results.threads:
         for case in results.cases:
             against = results.against_best_peer(case, threads)
-            if against is not None and against[1][1] < 1:
+            if against is not None and against[1][2] < 1:
                 behind.append(
                     f"{case} on {count(threads)} ({title(against[0].method)}, {spread(against[1])})"
                 )

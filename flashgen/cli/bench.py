@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,8 +23,8 @@ if TYPE_CHECKING:
 WRONG = 1
 """Exit status where a kernel of ours gives no result, or one outside its bound."""
 
-ABLATED, REMEMBERED = "P1,P4", "P5"
-"""What --ablate and --memory take if no case is named."""
+NO_CASE = {"speed": "all", "ablate": "P1,P4", "memory": "P5", "hardware": "P1"}
+"""What is measured in which cases, if none is named."""
 
 
 @dataclass(frozen=True)
@@ -73,11 +74,15 @@ def bench(
     ] = "wall",
     ablate: Annotated[
         bool,
-        typer.Option("--ablate", help=f"Switch off one part of our kernel at a time, in {ABLATED}."),
+        typer.Option("--ablate", help=f"Switch off a part of our kernel at a time, in {NO_CASE['ablate']}."),
     ] = False,
     memory: Annotated[
         bool,
-        typer.Option("--memory", help=f"Measure memory instead of time, in {REMEMBERED}."),
+        typer.Option("--memory", help=f"Measure memory instead of time, in {NO_CASE['memory']}."),
+    ] = False,
+    hardware: Annotated[
+        bool,
+        typer.Option("--hardware", help="Count instructions and bytes of standard attention, FA-1 and FA-2."),
     ] = False,
     json_file: Annotated[
         Path | None, typer.Option("--json", metavar="FILE.json", help="Write every turn and every figure.")
@@ -100,36 +105,50 @@ def bench(
       flashgen bench --shape 1,32,8,512,4096,128,causal --peers torch,numpy
       flashgen bench --ablate
       flashgen bench --memory --threads 1,2
+      flashgen bench --hardware
     """
-    refuse_unused(ablate, memory, peers, clock, chart_file)
+    kind = choose_kind({"ablate": ablate, "memory": memory, "hardware": hardware})
+    refuse_unused(kind, peers, clock, chart_file, json_file)
     check_files(json_file, chart_file)
     check_positive("turns", turns)
     if cases is None and not shapes:
-        cases = ABLATED if ablate else REMEMBERED if memory else "all"
+        cases = NO_CASE[kind]
     chosen = choose_cases(cases, shapes or ())
     counts = parse_threads(threads)
     check_choice("clock", clock, ("wall", "cpu"))
     if clock == "cpu" and counts != [1]:
         raise InvalidArgument("clock", repr(clock), "with threads above 1, 'wall' is allowed")
     request = Request(chosen, counts, choose_target(target), turns, clock, json_file, chart_file)
-    if ablate:
+    if kind == "ablate":
         compare_switches(request)
-    elif memory:
+    elif kind == "memory":
         compare_memory(request, peers or "all")
+    elif kind == "hardware":
+        compare_algorithms(request)
     else:
         compare_peers(request, peers or "all")
 
 
-def refuse_unused(ablate: bool, memory: bool, peers: str | None, clock: str, chart: Path | None) -> None:
-    """Raise InvalidArgument for an option that another one leaves without a meaning."""
-    if ablate and memory:
-        raise InvalidArgument("memory", memory, "with ablate, False is allowed")
-    if ablate and peers is not None:
-        raise InvalidArgument("peers", repr(peers), "with ablate none is allowed")
-    if memory and clock != "wall":
+def choose_kind(wanted: dict[str, bool]) -> str:
+    """What is measured. Raises InvalidArgument where two are wanted."""
+    first, *others = [kind for kind, flag in wanted.items() if flag] or ["speed"]
+    if others:
+        raise InvalidArgument(others[0], True, f"with {first}, False is allowed")
+    return first
+
+
+def refuse_unused(
+    kind: str, peers: str | None, clock: str, chart: Path | None, json_file: Path | None
+) -> None:
+    """Raise InvalidArgument for an option that has no meaning for what is measured."""
+    if kind in ("ablate", "hardware") and peers is not None:
+        raise InvalidArgument("peers", repr(peers), f"with {kind} none is allowed")
+    if kind == "memory" and clock != "wall":
         raise InvalidArgument("clock", repr(clock), "with memory none is allowed: nothing is timed")
-    if (ablate or memory) and chart is not None:
-        raise InvalidArgument("chart", repr(str(chart)), "with ablate or memory none is allowed")
+    if kind != "speed" and chart is not None:
+        raise InvalidArgument("chart", repr(str(chart)), f"with {kind} none is allowed")
+    if kind == "hardware" and json_file is not None:
+        raise InvalidArgument("json", repr(str(json_file)), "with hardware none is allowed")
 
 
 def compare_peers(request: Request, names: str) -> None:
@@ -191,6 +210,24 @@ def compare_memory(request: Request, names: str) -> None:
     show(table, [*notes.lines(), *missing(absent), memory_report.HOW])
     if request.json is not None:
         write_text("json", request.json, memory_report.to_json(usages, machine(present, request.clock)))
+
+
+def compare_algorithms(request: Request) -> None:
+    """Standard attention, FlashAttention-1 and -2, timed and counted, a table for each case."""
+    from flashgen.bench import count, hardware
+    from flashgen.bench.results import Results
+    from flashgen.cli.terminal import progress
+
+    count.find_valgrind()
+    results = Results(measure(request, lambda case: list(hardware.TITLES)), request.cases)
+    for case in request.cases:
+        counted = hardware.small(case)
+        with progress() as bars:
+            step = bars.add_task("counting", total=len(hardware.TITLES))
+            counts = hardware.count_all(counted, functools.partial(bars.advance, step))
+        for threads in request.threads:
+            table = hardware.make_table(results, case, threads, counts, counted)
+            show(table, [hardware.summary(counted, request.clock)])
 
 
 def measure(request: Request, methods: Callable[[Case], Sequence[str]]) -> list[Row]:

@@ -1,0 +1,92 @@
+"""Standard attention, FlashAttention-1 and FlashAttention-2 side by side: what each makes of the hardware."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from flashgen.bench.cases import FLOAT, Case
+from flashgen.bench.count import CACHE, Counts, count
+from flashgen.bench.methods import SCHEDULES
+from flashgen.bench.report import CLOCKS, figure
+from flashgen.bench.results import Results
+from flashgen.bench.tasks import EMITTED_1, EMITTED_2, RIGHT, STANDARD
+from flashgen.targets.cpu import Avx2
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+TITLES = {STANDARD: "standard attention, NumPy", EMITTED_1: EMITTED_1, EMITTED_2: EMITTED_2}
+COUNTED_LENGTH = 1024
+"""Queries and keys, at most, of what is counted: valgrind is fifty times as slow as the machine."""
+
+
+def small(case: Case) -> Case:
+    """One head of a case, and of its lengths so much that valgrind can count it."""
+    nq, nk = min(case.nq, COUNTED_LENGTH), min(case.nk, COUNTED_LENGTH)
+    sizes = replace(case, batch=1, hq=1, hkv=1, nq=nq, nk=nk)
+    return replace(sizes, name=sizes.label)
+
+
+def count_all(case: Case, advance: Callable[[], object]) -> dict[str, Counts]:
+    """Of each method on a small case, for AVX2, which is what valgrind knows."""
+    counts = {}
+    for method in TITLES:
+        counts[method] = count(case, *compiled(case, method))
+        advance()
+    return counts
+
+
+def compiled(case: Case, method: str) -> tuple[str, str]:
+    """Library and name of an emitted kernel; "" and "" for NumPy."""
+    if method not in SCHEDULES:
+        return "", ""
+    from flashgen import emission
+    from flashgen.runtime.cpu import library
+
+    problem, target = case.problem, Avx2()
+    schedule = target.suit(problem, SCHEDULES[method], case.nq, case.nk)
+    emitted = emission.emit(problem, schedule, target)
+    return str(library(emitted.source, emitted.name, target)), emitted.name
+
+
+def products(case: Case) -> int:
+    """Vector multiply-adds of the two products, without padding."""
+    return case.operations // 2 // Avx2.lanes
+
+
+def least_moved(case: Case) -> int:
+    """Bytes of Q, K, V and O: each read or written once."""
+    return case.kv_bytes + 2 * FLOAT * case.batch * case.hq * case.nq * case.head_dim
+
+
+def make_table(
+    results: Results, case: Case, threads: int, counts: Mapping[str, Counts], counted: Case
+) -> Table:
+    from rich import box
+    from rich.table import Table
+
+    table = Table(case.label, box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
+    for name in ("ms", "of FMA peak", "instructions that\nare not products", "MiB\nmoved"):
+        table.add_column(name, justify="right", overflow="fold")
+    for method, title in TITLES.items():
+        row = results.get(case.name, threads, method)
+        right = row if row is not None and row.state == RIGHT else None
+        table.add_row(
+            title,
+            figure(right and 1e3 * results.seconds(right), ".1f"),
+            figure(right and results.share(right), ".3f"),
+            f"{1 - products(counted) / counts[method].instructions:.3f}",
+            f"{counts[method].moved / 2**20:.1f}",
+        )
+    return table
+
+
+def summary(counted: Case, clock: str) -> str:
+    return (
+        f"{CLOCKS[clock]} Instructions and bytes are counted by valgrind on a call of {counted.label}, for "
+        f"AVX2, on one thread. The products take {products(counted)} vector multiply-adds; all else that is "
+        "executed, their loads included, is not products. Moved is what goes between memory and a cache of "
+        f"{CACHE >> 10} KiB; Q, K, V and O together have {least_moved(counted) / 2**20:.1f} MiB."
+    )
