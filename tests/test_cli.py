@@ -98,7 +98,10 @@ REFUSED = {
     ),
     "two outputs": (("emit", "--print-ir", "--with-main"), r"--print-ir is beside --with-main; one of them"),
     "main in CUDA": (("emit", "--target", "cuda", "--with-main"), r"with_main is True; target cuda has none"),
-    "pass unknown": (("opt", "-", "-p", "tidy"), r"no pass is called 'tidy'; known: lazy-rescale, "),
+    "pass unknown": (
+        ("opt", "-", "-p", "tidy"),
+        r"no pass is called 'tidy'; known: group-rows, lazy-rescale, ",
+    ),
     "pass options": (("opt", "-", "-p", "pack{panel"), r"passes 'pack\{panel': Expected equals"),
     "not a module": (("opt", "-"), r"-:1:1: Could not parse"),
     "no module": (("opt",), r"FILE is missing; a file is wanted, or - for standard input"),

@@ -53,6 +53,9 @@ WELL_FORMED = {
     "load half as it is": "%o = tile.load %h[%i, %j] : memref<?x6xf16> -> tensor<4x6xf16>",
     "store": "tile.store %x, %m[%i, %j] : tensor<4x6xf32>, memref<?x6xf32>",
     "store half": "tile.store %x, %h[%i, %j] : tensor<4x6xf32>, memref<?x6xf16>",
+    "grouped rows of a workspace": """%w = memref.alloc(%i, %i, %i) : memref<?x?x?xf32>
+        %w_rows = tile.group_rows %w[%i, %j] : memref<?x?x?xf32> -> memref<?x?x?xf32>
+        %o = tile.load %w_rows[%i, %i, %j] : memref<?x?x?xf32> -> tensor<4xf32>""",
     "load from a workspace": """%w = memref.alloc(%i) : memref<?x6xf32>
     %o = tile.load %w[%i, %j] : memref<?x6xf32> -> tensor<4x6xf32>""",
     "group rows": """%o = tile.group_rows %q[%i, %j] : memref<?x?x?x6xf32> -> memref<?x?x?x6xf32>""",
