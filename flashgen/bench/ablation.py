@@ -83,7 +83,8 @@ class Ablated(Peer):
         from flashgen import emission, runtime
 
         problem, target = case.problem, self.target
-        schedule = target.complete(problem, target.suit(problem, FA2, case.nq, case.nk, case.nq * (case.hq // case.hkv)))
+        rows = case.nq * (case.hq // case.hkv)
+        schedule = target.complete(problem, target.suit(problem, FA2, case.nq, case.nk, rows))
         passes = None
         if self.switch in OFF:
             schedule = switch_off(schedule, self.switch)
