@@ -44,12 +44,17 @@ def test_a_better_probe_seen_before_holds() -> None:
 
 
 def test_a_disturbed_turn_is_in_no_figure() -> None:
-    one = Series([1e-3, 9e-3, 9e-3, 3e-3], [(50, 50), (50, 30), (30, 50), (43, 50)])
-    other = Series([2e-3, 1e-3, 1e-3, 1e-3], [(50, 50)] * 4)
-    assert turns.counted(50, one, other) == [0, 3]
+    one = Series([1e-3, 9e-3, 9e-3, 3e-3] * 3, [(50, 50), (50, 30), (30, 50), (43, 50)] * 3)
+    other = Series([2e-3, 1e-3, 1e-3, 1e-3] * 3, [(50, 50)] * 12)
+    assert turns.counted(50, one, other) == [0, 3, 4, 7, 8, 11]
     assert median_seconds(one, 50) == pytest.approx(2e-3)
     assert share_of_probe(one, 10**7, 50) == pytest.approx((10 / 50 + 10 / 3 / 46.5) / 2)
     assert ratios(one, other, 50)[1] == pytest.approx((0.5 + 3) / 2)
+
+
+def test_quartiles_are_not_taken_of_a_few() -> None:
+    one = Series([1e-3] * 4 + [9e-3] * 8, [GOOD] * 4 + [BAD] * 8)
+    assert ratios(one, Series([1e-3] * 12, [GOOD] * 12), 50) == pytest.approx((1, 9, 9))
 
 
 def test_where_no_turn_counts() -> None:

@@ -193,16 +193,16 @@ def test_explanation_follows_from_the_rows() -> None:
 
 def test_a_turn_counts_by_the_peaks_around_it() -> None:
     """One that a neighbour disturbed, before or behind, is in no figure; if all were, no share is given."""
-    peaks = [(50.0, 50.0), (50.0, 30.0), (30.0, 50.0), (43.0, 50.0), (42.0, 50.0)]
-    seconds = [1e-3, 9e-3, 9e-3, 3e-3, 9e-3]
+    peaks = [(50.0, 50.0), (50.0, 30.0), (30.0, 50.0), (43.0, 50.0), (42.0, 50.0)] * 3
+    seconds = [1e-3, 9e-3, 9e-3, 3e-3, 9e-3] * 3
     row = Row("data", 1, NUMPY, seconds, 10**7, peaks, 0.0, 0.1)
-    other = replace(row, method=FA2_NAME, seconds=[2e-3] * 5, peaks=[(50.0, 50.0)] * 5)
+    other = replace(row, method=FA2_NAME, seconds=[2e-3] * 15, peaks=[(50.0, 50.0)] * 15)
     rows = Rows([row, other])
-    assert rows.counted(row) == 2
+    assert rows.counted(row) == 6
     assert rows.seconds(row) == pytest.approx(2e-3)
     assert rows.share(row) == pytest.approx((10 / 50 + 10 / 3 / 46.5) / 2)
     assert rows.ratios("data", 1, NUMPY, FA2_NAME)[1] == pytest.approx(1.0)
-    busy = replace(row, data="busy", peaks=[(20.0, 20.0)] * 5)
+    busy = replace(row, data="busy", peaks=[(20.0, 20.0)] * 15)
     rows = Rows([row, busy])
     assert rows.share(busy) is None
     assert rows.seconds(busy) == pytest.approx(9e-3)

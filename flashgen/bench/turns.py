@@ -17,6 +17,8 @@ from dataclasses import dataclass, field
 STEADY = 0.85
 """A turn counts if the probes right before and behind it are at least this share of the best one seen: else a
 neighbour had the core, or the clock was low."""
+FEWEST = 5
+"""Ratios that quartiles may be taken of: those of two or three would look sure of themselves."""
 SHORTEST = 0.002
 """Seconds that a turn takes at least: a call that is shorter is repeated."""
 MOST_CALLS = 1000
@@ -148,9 +150,9 @@ def share_of_probe(series: Series, work: float, best: float) -> float | None:
 
 def ratios(series: Series, other: Series, best: float) -> Quartiles:
     """Quartiles of a method's time as a share of another's in the same round; of rounds that count for both,
-    unless there are fewer than two."""
+    unless there are fewer than FEWEST."""
     rounds: Sequence[int] = counted(best, series, other)
-    if len(rounds) < 2:
+    if len(rounds) < FEWEST:
         rounds = range(len(series.seconds))
     return quartiles([series.seconds[turn] / other.seconds[turn] for turn in rounds])
 
