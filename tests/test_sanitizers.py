@@ -33,6 +33,8 @@ VARIANTS: list[tuple[Cpu, Problem, Schedule]] = [
     (Avx2(), Problem(9, 11, "float16", "bottom-right"), Schedule("q-outer", 5, 7)),
     (Avx512(), Problem(33, 1, "bfloat16"), Schedule("q-outer", 20, 40, False, False)),
     (Avx512(), Problem(24, 40, causal="bottom-right"), Schedule("kv-outer", 5, 33)),
+    (Avx2(), Problem(24, 40, causal="bottom-right"), Schedule(br=4, bc=40, panel=0, group_rows=True)),
+    (Avx512(), Problem(33, 1), Schedule("kv-outer", 5, 33, panel=0)),
 ]
 SIZES = ("1 2 1 13 19 4", "2 4 2 0 3 4", "1 1 1 3 0 4", "1 6 2 61 127 4", "1 1 1 127 61 3", "1 2 1 40 80 1")
 """B, Hq, Hkv, Nq, Nk and threads."""

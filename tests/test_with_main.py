@@ -95,8 +95,8 @@ FAULTS = {
     "lse": ("lane[n] = logf(lane[n])", "lane[n] = logf(lane[n]) + 0.001f"),
     "NaN": ("lane[n] = logf(lane[n])", "lane[n] = NAN"),
     "a row that is not written": (
-        "for (isize r = 0; r < rows; ++r)\n    if (each == 1)",
-        "for (isize r = 1; r < rows; ++r)\n    if (each == 1)",
+        "r = 0; r < rows; ++r) {\n    float *const to = a.row(index, N - 2, r);\n    if (each == 1)",
+        "r = 1; r < rows; ++r) {\n    float *const to = a.row(index, N - 2, r);\n    if (each == 1)",
     ),
 }
 
