@@ -10,10 +10,9 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from flashgen.bench import ablation_report, count, hardware, memory_report
+from flashgen.bench import ablation_report, memory_report
 from flashgen.bench.ablation import OFF, Ablated, switch_off, switches
 from flashgen.bench.cases import CASES, Case, choose_cases, parse_shape
-from flashgen.bench.count import Counts
 from flashgen.bench.measure import Expected, expect, operations
 from flashgen.bench.memory import Usage
 from flashgen.bench.peers import PEERS, choose_peers
@@ -26,7 +25,7 @@ from flashgen.bench.standard import standard_attention
 from flashgen.bench.tasks import CANNOT, FAILED, OURS, RIGHT, SGEMM, WHOLE, WITHOUT, WRONG, Row, Task
 from flashgen.cli.bench import parse_threads
 from flashgen.cli.main import app
-from flashgen.errors import InvalidArgument, KernelFailure
+from flashgen.errors import InvalidArgument
 from flashgen.problem import Problem
 from flashgen.schedule import Schedule
 from flashgen.targets.cpu import Avx2
@@ -372,38 +371,3 @@ def test_ablation_report() -> None:
     ]
     assert notes.lines() == ["[1] CannotEmit: no exp"]
     assert "9 to 9 turns each count" in ablation_report.summary(results, "cpu")
-
-
-CACHEGRIND = """
-==7== I   refs:      1,398,890,190
-==7== LLi misses:           54,231
-==7== LLd misses:        1,089,367  (    901,330 rd   +    188,037 wr)
-"""
-
-
-def test_what_valgrind_prints() -> None:
-    assert count.parse(CACHEGRIND) == Counts(1_398_890_190, 64 * 1_089_367)
-    with pytest.raises(KernelFailure, match="valgrind does not tell"):
-        count.parse("==7== I   refs:      1,398\n")
-
-
-def test_without_valgrind(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    skip_unless_it_runs(Avx2())
-    monkeypatch.setenv("PATH", str(tmp_path))
-    done = CliRunner().invoke(app, ["bench", "--hardware", "--target", "avx2"])
-    assert done.exit_code == 2
-    assert "install it (Debian: apt install valgrind)" in done.stderr
-
-
-def test_hardware_table() -> None:
-    """Rows as timed, and shares of what was counted on a small case."""
-    case = Case("P", 1, 8, 8, 2048, 2048, 64)
-    counted = hardware.small(case)
-    assert counted == Case("1,1,1,1024,1024,64", 1, 1, 1, 1024, 1024, 64)
-    assert hardware.products(counted) == 1 << 24
-    assert hardware.least_moved(counted) == 1 << 20
-    results = Results([made_up(case, 1, method, 1) for method in hardware.TITLES], [case])
-    counts = dict.fromkeys(hardware.TITLES, Counts(1 << 25, 3 << 20))
-    table = hardware.make_table(results, case, 1, counts, counted)
-    assert [next(iter(column.cells)) for column in table.columns[1:]] == ["1.0", "0.200", "0.500", "3.0"]
-    assert "Q, K, V and O together have 1.0 MiB" in hardware.summary(counted, "wall")

@@ -1,0 +1,52 @@
+"""flashgen bench --hardware: what is counted by valgrind, and the table of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from flashgen.bench import count, hardware
+from flashgen.bench.cases import Case
+from flashgen.bench.count import Counts
+from flashgen.bench.results import Results
+from flashgen.cli.main import app
+from flashgen.errors import KernelFailure
+from flashgen.targets.cpu import Avx2
+from tests.sample_kernel import skip_unless_it_runs
+from tests.test_bench import made_up
+
+CACHEGRIND = """
+==7== I   refs:      1,398,890,190
+==7== LLi misses:           54,231
+==7== LLd misses:        1,089,367  (    901,330 rd   +    188,037 wr)
+"""
+
+
+def test_what_valgrind_prints() -> None:
+    assert count.parse(CACHEGRIND) == Counts(1_398_890_190, 64 * 1_089_367)
+    with pytest.raises(KernelFailure, match="valgrind does not tell"):
+        count.parse("==7== I   refs:      1,398\n")
+
+
+def test_without_valgrind(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    skip_unless_it_runs(Avx2())
+    monkeypatch.setenv("PATH", str(tmp_path))
+    done = CliRunner().invoke(app, ["bench", "--hardware", "--target", "avx2"])
+    assert done.exit_code == 2
+    assert "install it (Debian: apt install valgrind)" in done.stderr
+
+
+def test_hardware_table() -> None:
+    """Rows as timed, and shares of what was counted on a small case."""
+    case = Case("P", 1, 8, 8, 2048, 2048, 64)
+    counted = hardware.small(case)
+    assert counted == Case("1,1,1,1024,1024,64", 1, 1, 1, 1024, 1024, 64)
+    assert hardware.products(counted) == 1 << 24
+    assert hardware.least_moved(counted) == 1 << 20
+    results = Results([made_up(case, 1, method, 1) for method in hardware.TITLES], [case])
+    counts = dict.fromkeys(hardware.TITLES, Counts(1 << 25, 3 << 20))
+    table = hardware.make_table(results, case, 1, counts, counted)
+    assert [next(iter(column.cells)) for column in table.columns[1:]] == ["1.0", "0.200", "0.500", "3.0"]
+    assert "Q, K, V and O together have 1.0 MiB" in hardware.summary(counted, "wall")
