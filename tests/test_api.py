@@ -193,11 +193,13 @@ def test_kernels_are_kept(emitted: list) -> None:
 
 def test_tiles_suit_the_lengths(emitted: list) -> None:
     """Few kernels serve all lengths: small tiles for short calls; what a schedule states stays."""
-    for query_len, key_len in ((1, 5), (16, 64), (13, 64), (17, 64), (48, 65), (49, 65), (70, 80)):
+    lengths = (1, 5), (16, 64), (13, 64), (17, 64), (48, 65), (49, 65), (70, 80), (96, 129), (97, 257)
+    for query_len, key_len in lengths:
         q, k, v = (np.ones((1, 1, n, 4), np.float32) for n in (query_len, key_len, key_len))
         flashgen.attention(q, k, v, target="avx2")
     tiles = [(schedule.br, schedule.bc, schedule.panel) for _, schedule, _ in emitted]
-    assert tiles == [(1, 64, 0), (16, 64, 0), (48, 64, 16), (48, 512, 16), (192, 512, 16)]
+    small = [(1, 64, 0), (16, 64, 0), (48, 64, 16), (48, 128, 16)]
+    assert tiles == [*small, (96, 128, 16), (96, 256, 16), (192, 512, 16)]
     flashgen.attention(q[:, :, :1], k, v, target="avx2", schedule=Schedule(br=18))
     assert emitted[-1][1].br == 18
 
