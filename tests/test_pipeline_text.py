@@ -170,7 +170,6 @@ def test_workspaces_belong_to_one_iteration(problem: Problem, schedule: Schedule
         (SweepOp, "fuse-sweeps"),
         (RowSpanOp, "mask-to-spans"),
         (ScaleRowsOp, "accumulate"),
-        (PackOp, "pack"),
         (scf.ParallelOp, "parallel-loops"),
     ],
 )
@@ -179,3 +178,10 @@ def test_each_operation_says_who_made_it(
 ) -> None:
     """The last of its makers is the pass that gave it this form."""
     assert all(made_by(op)[-1] == maker for op in all_of(final(problem, schedule), kind))
+
+
+@every_module
+def test_a_pack_says_whether_it_was_hoisted(problem: Problem, schedule: Schedule) -> None:
+    makers = {made_by(op)[-1] for op in all_of(final(problem, schedule), PackOp)}
+    hoisted = {"hoist-packs"} if schedule.hoist_packs else {"pack"}
+    assert makers == (hoisted if schedule.panel else set())

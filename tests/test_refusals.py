@@ -14,7 +14,6 @@ from flashgen.errors import InvalidArgument, ParseFailure
 from flashgen.ir.dialect import parse
 from flashgen.passes.base import TilePass
 from flashgen.passes.edit import insert_before
-from flashgen.passes.pack import PackPass
 from flashgen.passes.pipeline import OWN, parse_passes, pipeline, run
 from flashgen.passes.sink_loads import SinkLoadsPass
 from flashgen.schedule import Schedule
@@ -48,6 +47,10 @@ def test_a_pipeline_needs_every_field():
         pipeline(Schedule(br=4))
 
 
+OPTIONS = {"pack": "pack{panel=16}", "rescale-threshold": "rescale-threshold{threshold=8.0}"}
+"""How passes that need an option are spelled."""
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -59,7 +62,7 @@ def test_a_pipeline_needs_every_field():
     ],
     ids=["two", "a declaration", "none", "a constant", "a module"],
 )
-@pytest.mark.parametrize("name", [p.name if p is not PackPass else "pack{panel=16}" for p in OWN])
+@pytest.mark.parametrize("name", [OPTIONS.get(p.name, p.name) for p in OWN])
 def test_a_module_is_one_function(name, text, message):
     refused(name, f"builtin.module {{ {text} }}", message)
 
