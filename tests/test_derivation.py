@@ -73,7 +73,7 @@ def test_flash_attention_1_updates_its_state_in_memory():
 
 def derived(order: str, lazy: bool, skip: bool) -> ModuleOp:
     """The module behind causal-skip, or where causal-skip would be."""
-    schedule = Schedule(order, 4, 4, lazy, skip, 0, False)
+    schedule = Schedule(order, 4, 4, lazy, skip, 0, False, False)
     return stages(PROBLEM, schedule)["causal-skip" if skip else "nan-in-sum"]
 
 

@@ -68,7 +68,7 @@ def test_parallel_iterations_are_independent(order, lazy, skip):
     """Any order of the iterations of scf.parallel gives the same bits."""
     problem = Problem(4, causal="bottom-right")
     x = make_inputs(problem, "plain", (2, 4, 2, 9, 9), 0.5)
-    module = final(problem, Schedule(order, 4, 4, lazy, skip, 0, False))
+    module = final(problem, Schedule(order, 4, 4, lazy, skip, 0, False, False))
     assert "scf.parallel" in str(module)
     o, lse, _ = call(module, problem, x, np.float32)
     for seed in range(3):
@@ -88,20 +88,20 @@ def tiles(problem: Problem, schedule: Schedule, nq: int, nk: int) -> tuple[int, 
 def test_causal_skip_skips(order):
     """Of 16 x 16 tiles the diagonal's 16 are masked, the 120 below are not, the 120 above are not visited."""
     problem = Problem(4, causal="bottom-right")
-    assert tiles(problem, Schedule(order, 4, 4, True, False, 0, False), 64, 64) == (256, 256)
-    assert tiles(problem, Schedule(order, 4, 4, True, True, 0, False), 64, 64) == (136, 16)
+    assert tiles(problem, Schedule(order, 4, 4, True, False, 0, False, False), 64, 64) == (256, 256)
+    assert tiles(problem, Schedule(order, 4, 4, True, True, 0, False, False), 64, 64) == (136, 16)
 
 
 @pytest.mark.parametrize("order", ["kv-outer", "q-outer"])
 def test_only_tails_are_masked_without_a_causal_mask(order):
     """65 = 16 tiles and one row: of 17 x 17 tiles those of the last row and column are cut."""
     problem = Problem(4)
-    assert tiles(problem, Schedule(order, 4, 4, True, True, 0, False), 64, 64) == (256, 0)
-    assert tiles(problem, Schedule(order, 4, 4, True, True, 0, False), 65, 65) == (289, 33)
+    assert tiles(problem, Schedule(order, 4, 4, True, True, 0, False, False), 64, 64) == (256, 0)
+    assert tiles(problem, Schedule(order, 4, 4, True, True, 0, False, False), 65, 65) == (289, 33)
 
 
 @pytest.mark.parametrize("order", ["kv-outer", "q-outer"])
 def test_rows_that_see_nothing_cost_nothing(order):
     """Bottom-right, 64 rows on 4 keys: only the last row tile sees the one key tile."""
     problem = Problem(4, causal="bottom-right")
-    assert tiles(problem, Schedule(order, 4, 4, True, True, 0, False), 64, 4) == (1, 1)
+    assert tiles(problem, Schedule(order, 4, 4, True, True, 0, False, False), 64, 4) == (1, 1)
