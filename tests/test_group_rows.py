@@ -206,7 +206,7 @@ def test_tiles_visited_are_those_of_the_first_and_the_last_query() -> None:
 def test_keys_are_read_once_for_all_heads() -> None:
     problem, x = Problem(4), make_inputs(Problem(4), "plain", (1, 8, 2, 1, 12), 0.5)
     for grouped, reads in ((False, 8), (True, 2)):
-        module = stages(problem, Schedule("q-outer", 4, 4, True, True, 0, grouped))["final"]
+        module = stages(problem, Schedule("q-outer", 4, 4, True, True, 0, False, grouped))["final"]
         assert interpreted(module, problem, x)[2]["tile.dot"] == reads * 3 * 2
         loads = [op for op in module.walk() if isinstance(op, LoadOp)]
         assert {op.memref.name_hint for op in loads} == {"q_rows" if grouped else "q", "k", "v"}

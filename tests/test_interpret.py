@@ -41,7 +41,7 @@ def test_every_stage_round_trips(problem, schedule):
 def test_every_combination_in_float32(order, lazy, skip, panel, causal):
     """The last module, in the precision of kernels, on sizes around the tiles: 6 rows, 4 keys."""
     problem = Problem(8, 5, causal=causal)
-    module = final(problem, Schedule(order, 6, 4, lazy, skip, panel, False))
+    module = final(problem, Schedule(order, 6, 4, lazy, skip, panel, False, False))
     for nq, nk in ((5, 3), (6, 4), (7, 5), (13, 9), (3, 13), (1, 0)):
         for kind in ("plain", "rising", "hidden"):
             check(module, problem, make_inputs(problem, kind, (1, 2, 1, nq, nk), 0.7), np.float32)
@@ -52,7 +52,7 @@ def test_every_combination_in_float32(order, lazy, skip, panel, causal):
 def test_half_precision_storage(order, lazy, skip, kind):
     problem = Problem(8, 4, "float16", "bottom-right")
     x = make_inputs(problem, kind, (1, 2, 2, 7, 9), 0.5, seed=3)
-    check(final(problem, Schedule(order, 4, 4, lazy, skip, 3, False)), problem, x, np.float32)
+    check(final(problem, Schedule(order, 4, 4, lazy, skip, 3, True, False)), problem, x, np.float32)
 
 
 @pytest.mark.parametrize("ratio", [1, 3, 8])

@@ -42,7 +42,7 @@ every_schedule = pytest.mark.parametrize(
     [
         pytest.param(s, id=s.name)
         for order, lazy, skip in COMBINATIONS
-        for s in [Schedule(order, BR, BC, lazy, skip, 4, False)]
+        for s in [Schedule(order, BR, BC, lazy, skip, 4, False, False)]
     ],
 )
 
@@ -141,7 +141,7 @@ def test_bits_depend_on_tiles_and_rescaling_alone(lazy: bool, causal: str | None
     problem = Problem(D, DV, causal=causal)
     x = make(problem, 13, 23)
     first, *others = (
-        float32_bits(final(problem, Schedule(order, BR, BC, lazy, skip, panel, False)), problem, x)
+        float32_bits(final(problem, Schedule(order, BR, BC, lazy, skip, panel, False, False)), problem, x)
         for order, skip, panel in product(ORDERS, (False, True), PANELS)
     )
     for other in others:
@@ -203,7 +203,7 @@ def test_names_are_cosmetic(schedule: Schedule) -> None:
 def test_in_any_order_a_pass_is_right_or_refuses(loops: str, lazy: bool, order: list[int]) -> None:
     """The canonical order is the one in which none refuses."""
     problem = Problem(D, DV, causal="bottom-right")
-    schedule = Schedule(loops, BR, BC, lazy, True, 4, 8.0)
+    schedule = Schedule(loops, BR, BC, lazy, True, 4, True, False, 8.0)
     module = build(problem, BR, BC)
     run(module, derivation(schedule))
     passes = lowering(schedule)
