@@ -40,13 +40,13 @@ void set_spans(void *spans, const isize *lo, const isize *hi) {
   for (isize r = 0; r < R; ++r) s.set(r, 0, lo[r], hi[r], N);
 }
 void scores(void *out, void *a, const flashgen_tensor *t, isize first, void *spans, int accumulate) {
-  const View b = view(array<2>(t), {first, 0}, N);
+  const View<float> b = view(array<float, 2>(t), {first, 0}, N);
   if (!spans) return product_transposed<false>(Scores(out), Wide(a), b, Whole<N>());
   if (!accumulate) product_transposed<false>(Scores(out), Wide(a), b, Spans<R>(spans));
   if (accumulate) product_transposed<true>(Scores(out), Wide(a), b, Spans<R>(spans));
 }
 void values(void *out, void *a, const flashgen_tensor *t, isize first, void *spans, int accumulate) {
-  const View b = view(array<2>(t), {first, 0}, N);
+  const View<float> b = view(array<float, 2>(t), {first, 0}, N);
   if (!spans) return product<false>(Wide(out), Scores(a), b, Whole<N>());
   if (!accumulate) product<false>(Wide(out), Scores(a), b, Spans<R>(spans));
   if (accumulate) product<true>(Wide(out), Scores(a), b, Spans<R>(spans));
@@ -112,7 +112,7 @@ def test_scores(layer: Layer, accumulate: int) -> None:
     """In the span they are the products, 0 where the array ends; outside nothing is written."""
     rng = np.random.default_rng(0)
     a, start = (rng.normal(size=shape).astype(np.float32) for shape in ((R, D), (R, N)))
-    for first, array, (lo, hi) in zip(FIRST * 20, arrays(80, D) * 20, spans_of(N) * 7, strict=False):
+    for first, array, (lo, hi) in zip(FIRST * 20, arrays(np.float32, 80, D) * 20, spans_of(N) * 7, strict=False):
         wanted, out = inside(lo, hi, N), layer.tile(start)
         layer("scores", out, layer.tile(a), tensor(array), first, layer.spans(lo, hi), accumulate)
         want = a.astype(np.float64) @ there(array, first).T + start * accumulate
@@ -127,7 +127,7 @@ def test_values(layer: Layer, accumulate: int) -> None:
     a, start = (rng.normal(size=shape).astype(np.float32) for shape in ((R, N), (R, D)))
     for first, number, (lo, end) in zip(FIRST * 20, [*range(5)] * 20, spans_of(N) * 7, strict=False):
         hi = np.maximum(lo, np.minimum(end, max(0, 80 - first)))
-        seen, array = inside(lo, hi, N), arrays(80, D)[number]
+        seen, array = inside(lo, hi, N), arrays(np.float32, 80, D)[number]
         want = np.where(seen, a, 0).astype(np.float64) @ there(array, first) + start * accumulate
         unseen = np.ones(80, bool)
         unseen[first : first + N] = ~seen.any(axis=0)[: max(0, 80 - first)]
@@ -142,7 +142,7 @@ def test_values(layer: Layer, accumulate: int) -> None:
 def test_without_spans(layer: Layer) -> None:
     rng = np.random.default_rng(2)
     q, p = rng.normal(size=(R, D)).astype(np.float32), rng.normal(size=(R, N)).astype(np.float32)
-    for first, array in product(FIRST, arrays(80, D)):
+    for first, array in product(FIRST, arrays(np.float32, 80, D)):
         s, o = layer.tile(np.full((R, N), np.nan)), layer.tile(np.full((R, D), np.nan))
         layer("scores", s, layer.tile(q), tensor(array), first, 0, 0)
         layer("values", o, layer.tile(p), tensor(array), first, 0, 0)
@@ -155,7 +155,7 @@ def test_a_number_depends_on_its_row_and_its_key_alone(layer: Layer) -> None:
     """To the bit: whatever rows it is computed with, and wherever spans begin and end."""
     rng = np.random.default_rng(3)
     q, p = rng.normal(size=(R, D)).astype(np.float32), rng.normal(size=(R, N)).astype(np.float32)
-    array = arrays(80, D)[0]
+    array = arrays(np.float32, 80, D)[0]
     whole = layer.tile(np.zeros((R, N)))
     layer("scores", whole, layer.tile(q), tensor(array), 0, 0, 0)
     for lo, hi in spans_of(N):

@@ -27,12 +27,12 @@ NARROW = (Problem(24, 40, "bfloat16", "bottom-right"), Problem(7, 3, "float16"))
 def some(target: Cpu) -> list[CpuKernel]:
     """D that are whole vectors and that are not; both orders, tiles that are no multiples of anything.
 
-    Each of the narrow types has one kernel.
+    Each of the narrow types has one kernel, and so has each problem in place.
     """
     schedules, in_place = pairwise(20, 40), pairwise(5, 40, panel=0)
-    wanted = [(problem, schedule) for problem in PROBLEMS for schedule in (*schedules, *in_place)]
+    wanted = [(problem, schedule) for problem in PROBLEMS for schedule in schedules]
     wanted += [(problem, schedules[n]) for n, problem in enumerate(NARROW)]
-    wanted += [(problem, in_place[n]) for n, problem in enumerate(NARROW)]
+    wanted += [(problem, in_place[n % len(in_place)]) for n, problem in enumerate((*PROBLEMS, *NARROW))]
     return kernels(Build(target), tuple(wanted))
 
 

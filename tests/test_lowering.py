@@ -199,7 +199,7 @@ def test_names_are_cosmetic(schedule: Schedule) -> None:
 
 
 @settings(max_examples=30)
-@given(loops=st.sampled_from(ORDERS), lazy=st.booleans(), order=st.permutations(range(10)))
+@given(loops=st.sampled_from(ORDERS), lazy=st.booleans(), order=st.permutations(range(11)))
 def test_in_any_order_a_pass_is_right_or_refuses(loops: str, lazy: bool, order: list[int]) -> None:
     """The canonical order is the one in which none refuses."""
     problem = Problem(D, DV, causal="bottom-right")
