@@ -112,7 +112,8 @@ def test_scores(layer: Layer, accumulate: int) -> None:
     """In the span they are the products, 0 where the array ends; outside nothing is written."""
     rng = np.random.default_rng(0)
     a, start = (rng.normal(size=shape).astype(np.float32) for shape in ((R, D), (R, N)))
-    for first, array, (lo, hi) in zip(FIRST * 20, arrays(np.float32, 80, D) * 20, spans_of(N) * 7, strict=False):
+    stored = arrays(np.float32, 80, D)
+    for first, array, (lo, hi) in zip(FIRST * 20, stored * 20, spans_of(N) * 7, strict=False):
         wanted, out = inside(lo, hi, N), layer.tile(start)
         layer("scores", out, layer.tile(a), tensor(array), first, layer.spans(lo, hi), accumulate)
         want = a.astype(np.float64) @ there(array, first).T + start * accumulate

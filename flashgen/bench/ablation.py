@@ -83,8 +83,7 @@ class Ablated(Peer):
         from flashgen import emission, runtime
 
         problem, target = case.problem, self.target
-        rows = case.nq * (case.hq // case.hkv)
-        schedule = target.complete(problem, target.suit(problem, FA2, case.nq, case.nk, rows))
+        schedule = target.complete(problem, target.suit(problem, FA2, case.nq, case.nk, case.rows))
         passes = None
         if self.switch in OFF:
             schedule = switch_off(schedule, self.switch)

@@ -33,6 +33,11 @@ class Case:
         return sizes + (",causal" if self.causal else "")
 
     @property
+    def rows(self) -> int:
+        """Queries of all heads of a group."""
+        return self.nq * (self.hq // self.hkv)
+
+    @property
     def problem(self) -> Problem:
         return Problem(self.head_dim, causal="bottom-right" if self.causal else None)
 

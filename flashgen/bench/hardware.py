@@ -46,7 +46,7 @@ def compiled(case: Case, method: str) -> tuple[str, str]:
     from flashgen.runtime.cpu import library
 
     problem, target = case.problem, Avx2()
-    schedule = target.suit(problem, SCHEDULES[method], case.nq, case.nk)
+    schedule = target.suit(problem, SCHEDULES[method], case.nq, case.nk, case.rows)
     emitted = emission.emit(problem, schedule, target)
     return str(library(emitted.source, emitted.name, target)), emitted.name
 
