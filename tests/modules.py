@@ -18,7 +18,7 @@ from tests.strategies import STORAGE, Inputs
 COMBINATIONS = [(order, lazy, skip) for order in ORDERS for lazy in (False, True) for skip in (False, True)]
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=80)
 def stages(problem: Problem, schedule: Schedule) -> dict[str, ModuleOp]:
     """The module as each pass of the schedule's pipeline left it, by the pass's name; first comes "build"."""
     found: dict[str, ModuleOp] = {}
