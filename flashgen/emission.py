@@ -65,7 +65,7 @@ def emit(
         problem=problem,
         schedule=schedule,
         target=target,
-        layers=[f"{target.language}/{name}" for name in target.layers(problem, schedule)],
+        layers=[f"{target.language}/{name}" for name in target.layers(problem, kernel)],
         kernel=kernel,
         launch=launch,
         body=Walker(language, kernel).block(kernel.body),

@@ -20,7 +20,8 @@ class Schedule:
     br, bc: rows of a query tile and of a key tile; None leaves the choice to the target.
     lazy_rescale: carry l * O and divide once behind the key loop, instead of normalising every step.
     causal_skip: loop bounds from the mask; tiles that no mask cuts run without one.
-    panel: columns of a packed panel of K and V, 0 for none; None leaves the choice to the target.
+    panel: columns of a packed panel of K and V, 0 for none, which sums a score's products in another order;
+        None leaves the choice to the target.
     hoist_packs: pack K and V once for all query tiles and heads that read them, instead of in every key
         step; it costs the memory of the panels. None leaves the choice to the target.
     rescale_threshold: rescale a row only when its maximum has risen by more than this, in units of log2, from

@@ -32,8 +32,12 @@ typedef struct flashgen_tensor {
 //   lse  (B, Hq, Nq)   float32, written
 //   scale    what scores are multiplied by, usually 1 / sqrt(64); scale * q and the scores times
 //            log2 e stay within float32: up to 2.3e38
-//   threads  at most so many, from 1 to 1024; each keeps 761344 bytes of scratch memory for the next call
+//   threads  at most so many, from 1 to 1024
 // Returns 0, or 1 where memory could not be had; then o and lse hold nothing of use.
+// Memory: 761344 bytes of scratch for each thread, kept for the next call, and arrays while it runs:
+//   float acc[Nq][64]
+//   float m[Nq]
+//   float l[Nq]
 extern "C" int attention_d64_dv64_f32_full_kv_outer_br192_bc512_eager_noskip_panel16_head_avx2(
     const flashgen_tensor *q, const flashgen_tensor *k, const flashgen_tensor *v,
     const flashgen_tensor *o, const flashgen_tensor *lse, float scale, int threads);
@@ -444,8 +448,9 @@ INLINE void product(Tile<R, C, SO> out, Tile<R, K, SA> a, Panels<P, K, W> b, con
     for (isize r = 0; r < R - rest; r += micro_rows)
       if (part.wants(r, n * W, W))
         block_product<accumulate, micro_rows, K, W / lanes>(out.at(r, n * W), SO, a.at(r, 0), SA, panel, part, r);
-    if (rest && part.wants(R - rest, n * W, W))
-      block_product<accumulate, rest ? rest : 1, K, W / lanes>(out.at(R - rest, n * W), SO, a.at(R - rest, 0), SA, panel, part, R - rest);
+    if constexpr (rest > 0)
+      if (constexpr isize r = R - rest; part.wants(r, n * W, W))
+        block_product<accumulate, rest, K, W / lanes>(out.at(r, n * W), SO, a.at(r, 0), SA, panel, part, r);
   }
 }
 
@@ -571,14 +576,19 @@ template <int N> struct Workspace : Array<float, N> {
   Pool &pool;
   size_t bytes;
   Workspace(Pool &from, const isize (&extents)[N]) : pool(from) {
-    isize count = 1;
-    for (int n = N; n-- > 0; count *= extents[n]) this->size[n] = extents[n], this->stride[n] = count;
-    bytes = round_up(larger(count, 1) * sizeof(float), 64);
-    this->p = (float *)pool.take(bytes);
+    isize count = 1, wanted;
+    bool too_large = false;  // for any memory
+    for (int n = N; n-- > 0; too_large |= __builtin_mul_overflow(count, extents[n], &count))
+      this->size[n] = extents[n], this->stride[n] = count;
+    too_large |= __builtin_mul_overflow(larger(count, 1), (isize)sizeof(float), &wanted);
+    bytes = too_large ? 0 : round_up(wanted, 64);
+    this->p = too_large ? 0 : (float *)pool.take(bytes);
   }
   Workspace(const Workspace &) = delete;
   Workspace &operator=(const Workspace &) = delete;
-  ~Workspace() { pool.give(this->p, bytes); }
+  ~Workspace() {
+    if (this->p) pool.give(this->p, bytes);
+  }
 };
 
 // Independent iterations over threads.

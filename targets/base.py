@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from flashgen.errors import InvalidArgument
 from flashgen.plan.layout import TileLayout
+from flashgen.plan.model import KernelPlan
 from flashgen.problem import Problem
 from flashgen.schedule import Schedule
 
@@ -54,8 +55,8 @@ class Target(ABC):
         return schedule
 
     @abstractmethod
-    def layers(self, problem: Problem, schedule: Schedule) -> tuple[str, ...]:
-        """Files of the language's folder that a kernel of a complete schedule includes, in order."""
+    def layers(self, problem: Problem, kernel: KernelPlan) -> tuple[str, ...]:
+        """Files of the language's folder that a kernel includes, in order."""
 
     @abstractmethod
     def fill(self, problem: Problem, schedule: Schedule) -> Schedule:

@@ -7,12 +7,19 @@ from typing import ClassVar
 
 from flashgen.errors import InvalidArgument, TargetLimit
 from flashgen.plan.layout import TileLayout, round_up
+from flashgen.plan.model import KernelPlan
 from flashgen.problem import Problem
 from flashgen.schedule import Schedule
 from flashgen.targets.base import KEY_STEPS, QUERY_STEPS, ROW_STEPS, Target
 
 FLOAT = 4  # bytes
-PACKED, IN_PLACE = ("pack.hpp", "dot.hpp"), ("dot_in_place.hpp",)
+LAYERS = {
+    "group_rows.hpp": {"tile_group_rows"},
+    "pack.hpp": {"tile_pack"},
+    "dot.hpp": {"tile_dot"},
+    "dot_in_place.hpp": {"tile_dot_in_place"},
+}
+"""Files that a kernel has only with one of these operations."""
 
 IN_PLACE_TILES = 16, 256
 """Br and Bc for products in place: rows that use what is read of K and V while it is in the first-level
@@ -48,11 +55,10 @@ class Cpu(Target):
     scratch_limit: ClassVar[int] = 64 << 20
     """Bytes of tile buffers that one thread may hold."""
 
-    def layers(self, problem: Problem, schedule: Schedule) -> tuple[str, ...]:
-        dots = PACKED if schedule.panel else IN_PLACE
-        rows = ("group_rows.hpp",) if schedule.group_rows else ()
+    def layers(self, problem: Problem, kernel: KernelPlan) -> tuple[str, ...]:
         storage = (*self.dtypes[problem.dtype], self.vectors, "math.hpp", "storage.hpp", "tiles.hpp")
-        return (*storage, *rows, *dots, "sweep.hpp", "memory.hpp", "threads.hpp")
+        some = (name for name, wanted in LAYERS.items() if wanted & kernel.operations)
+        return (*storage, *some, "sweep.hpp", "memory.hpp", "threads.hpp")
 
     def fill(self, problem: Problem, schedule: Schedule) -> Schedule:
         panel = self.micro[1] if schedule.panel is None else schedule.panel
@@ -78,7 +84,7 @@ class Cpu(Target):
         bc = schedule.bc or (cols and round_up(cols, self.micro[1]))
         few = next((n for n in ROW_STEPS if rows <= n), None)
         packs = schedule.panel or schedule.hoist_packs
-        if few and not packs and schedule.group_rows is not False:
+        if few and not packs and schedule.group_rows is not False and (schedule.br or 0) <= ROW_STEPS[-1]:
             return replace(schedule, br=schedule.br or few, bc=bc, panel=0, group_rows=True)
         queries = next((n for n in QUERY_STEPS if query_len <= n), None)
         return replace(schedule, br=schedule.br or (queries and round_up(queries, self.micro[0])), bc=bc)
@@ -94,12 +100,12 @@ class Cpu(Target):
             allowed = f"target {self.name} packs panels of {self.micro[1]} columns, or with 0 none"
             raise InvalidArgument("panel", schedule.panel, allowed)
         assert schedule.br is not None and schedule.bc is not None
-        if (need := self.scratch(problem, schedule.br, schedule.bc)) > self.scratch_limit:
-            br, bc = schedule.br, schedule.bc
-            while self.scratch(problem, br, bc) > self.scratch_limit and max(br, bc) > 1:
+        if (need := self.scratch(problem, schedule)) > self.scratch_limit:
+            br, bc, most = schedule.br, schedule.bc, self.scratch_limit
+            while self.scratch(problem, near := replace(schedule, br=br, bc=bc)) > most and max(br, bc) > 1:
                 br, bc = (br // 2, bc) if br >= bc else (br, bc // 2)
             nearest = f"{br} x {bc} fit"
-            if self.scratch(problem, br, bc) > self.scratch_limit:
+            if self.scratch(problem, near) > most:
                 dims = f"head_dim {problem.head_dim} and head_dim_v {problem.head_dim_v}"
                 nearest = f"{dims} are too large for any tile"
             raise TargetLimit(
@@ -107,10 +113,11 @@ class Cpu(Target):
                 f"target {self.name} allows {self.scratch_limit}: {nearest}"
             )
 
-    def scratch(self, problem: Problem, br: int, bc: int) -> int:
-        """Bytes of the tiles that live at once: Q, scaled Q, O, the scores, and the packed K and V."""
-        d, dv = problem.head_dim, problem.head_dim_v
-        return FLOAT * (br * (2 * d + 2 * dv + 2 * bc) + bc * (d + dv))
+    def scratch(self, problem: Problem, schedule: Schedule) -> int:
+        """Bytes of the tiles that live at once: Q, scaled Q, O, the scores; K and V where a step packs."""
+        br, bc, d, dv = schedule.br or 0, schedule.bc or 0, problem.head_dim, problem.head_dim_v
+        packed = bc * (d + dv) if schedule.panel and not schedule.hoist_packs else 0
+        return FLOAT * (br * (2 * d + 2 * dv + 2 * bc) + packed)
 
 
 class Avx2(Cpu):

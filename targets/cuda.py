@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import ClassVar
 
 from flashgen.errors import InvalidArgument, TargetLimit
+from flashgen.plan.model import KernelPlan
 from flashgen.problem import Problem
 from flashgen.schedule import Schedule
 from flashgen.targets.base import Target, TileLayout
@@ -32,11 +33,15 @@ class Cuda(Target):
     side: ClassVar[int] = 64
     """Rows and columns of a tile of scores where there is room: 32 elements of it for each thread."""
 
-    def layers(self, problem: Problem, schedule: Schedule) -> tuple[str, ...]:
+    def layers(self, problem: Problem, kernel: KernelPlan) -> tuple[str, ...]:
         return (*self.dtypes[problem.dtype], "threads.cuh", "tiles.cuh", "dot.cuh")
 
     def fill(self, problem: Problem, schedule: Schedule) -> Schedule:
         """Open tile sizes are halved until the tiles fit, columns before rows."""
+        for field, none in (("panel", 0), ("hoist_packs", False)):
+            if value := getattr(schedule, field):
+                allowed = f"target cuda reads K and V as loaded: {field} {none}"
+                raise InvalidArgument(field, value, allowed)
         br, bc = schedule.br or self.side, schedule.bc or self.side
         while self.shared(problem, schedule, br, bc) > self.shared_default:
             halve_bc = schedule.bc is None and bc > 1 and (bc >= br or schedule.br is not None)
@@ -53,8 +58,6 @@ class Cuda(Target):
         )
 
     def check(self, problem: Problem, schedule: Schedule) -> None:
-        if schedule.panel != 0:
-            raise InvalidArgument("panel", schedule.panel, "target cuda reads K and V as loaded: panel 0")
         if schedule.group_rows:
             raise InvalidArgument(
                 "group_rows", True, "target cuda has blocks for each head: group_rows False"

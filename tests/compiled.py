@@ -32,10 +32,12 @@ from tests.strategies import STORAGE, Inputs
 TARGETS = (Avx2(), Avx512())
 CACHE = Path(__file__).parent.parent / ".pytest_cache" / "kernels"
 WARNINGS = ("-Wall", "-Wextra", "-Wshadow", "-Werror")
-TOGETHER = 4
+APART = "PYTEST_XDIST_WORKER" in os.environ
+"""pytest-xdist has more than one of us already."""
+PROCESSES = 1 if APART else 2
+"""Compilers at a time."""
+TOGETHER = 8 if APART else 4
 """Kernels in one compilation."""
-PROCESSES = 1 if "PYTEST_XDIST_WORKER" in os.environ else 2
-"""Compilers at a time; pytest-xdist has more than one of us already."""
 
 HEADERS = "".join(
     f"#include <{name}.h>\n" for name in ("immintrin", "math", "pthread", "stdint", "stdlib", "string")

@@ -88,8 +88,11 @@ def test_tiles_that_do_not_fit(problem: Problem, br: int | None, bc: int | None,
 
 
 def test_panels_are_refused():
-    with pytest.raises(InvalidArgument, match="panel is 16; target cuda reads K and V as loaded: panel 0"):
+    as_loaded = "target cuda reads K and V as loaded"
+    with pytest.raises(InvalidArgument, match=f"panel is 16; {as_loaded}: panel 0"):
         TARGET.complete(Problem(64), Schedule(panel=16))
+    with pytest.raises(InvalidArgument, match=f"hoist_packs is True; {as_loaded}: hoist_packs False"):
+        TARGET.complete(Problem(64), Schedule(hoist_packs=True))
 
 
 def test_launches():
@@ -108,6 +111,6 @@ def test_launches():
 def test_an_extent_that_is_no_size_of_a_call():
     width = Operand("scalar", "width", element="index")
     step = Operand("constant", "1", value=1)
-    parallel = Statement("scf_parallel", attrs={"extents": [width], "steps": [step]})
+    parallel = Statement("scf_parallel", attrs={"extents": [width], "steps": [step], "shared": False})
     with pytest.raises(CannotEmit, match="width is not a size of a call"):
         launch_plan(KernelPlan([], [], [parallel]), 128)

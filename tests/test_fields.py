@@ -33,14 +33,12 @@ OTHER: dict[str, Any] = {
     "group_rows": True,
     "rescale_threshold": 0.1,
 }
-TARGET_OF = {"dtype": "cuda"}
-"""Where a field is open that is not on avx2."""
 FIELDS = [f.name for kind in (Problem, Schedule) for f in fields(kind)]
 
 
 def pair(field: str) -> list[tuple[Problem, Schedule, Target]]:
     """Two variants that differ in this field."""
-    target = find(TARGET_OF.get(field, "avx2"))
+    target = find("avx2")
     base = target.complete(PROBLEM, SCHEDULE)
     if hasattr(PROBLEM, field):
         return [(PROBLEM, base, target), (replace(PROBLEM, **{field: OTHER[field]}), base, target)]

@@ -189,7 +189,7 @@ def test_threads_reach_the_kernel(probe: CpuKernel, monkeypatch: pytest.MonkeyPa
 
 
 def test_failure_is_an_error(probe: CpuKernel) -> None:
-    with pytest.raises(KernelFailure, match="probe returned 1: it could not get its scratch memory"):
+    with pytest.raises(KernelFailure, match="probe returned 1: there is not the memory it needs"):
         probe(*arrays(1, 1, 1, 1, 1, d=64, dv=64), threads=13)
 
 

@@ -222,7 +222,10 @@ def test_reserved_names_are_all_that_the_text_uses() -> None:
     """An IR value of such a name would hide what a macro means."""
     for language in ("cpp", "cuda"):
         folder = ROOT / "templates" / language
-        reserved = set((folder / "reserved.txt").read_text().split())
+        listed = (folder / "reserved.txt").read_text().split()
+        reserved = set(listed)
+        assert listed == sorted(reserved, key=lambda name: (name.lower(), name)), language
+        assert all(name.isidentifier() for name in reserved), language
         literal = "".join(
             node.data for node in parse(folder / "operations.jinja").find_all(nodes.TemplateData)
         )

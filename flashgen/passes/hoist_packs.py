@@ -9,7 +9,8 @@
     }
 
 The tiles of one loop (j) are packed in front of the outermost loop in which they are the same (r), so all
-query tiles of all heads of a group read the same panels. It costs the memory of them.
+query tiles of all heads of a group read the same panels. It costs the memory of all tiles of the loop, also
+of those that causal-skip finds nobody to need (top-left, with more keys than queries).
 
 Legal where the load's position is the loop's counter in one dimension and does not change in the others, the
 loop starts at 0 with a constant step, and nothing in the outer loop stores what is loaded.

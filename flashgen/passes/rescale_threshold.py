@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from math import log
 
-from xdsl.dialects import arith, math, scf
+from xdsl.dialects import arith, math, memref, scf
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import BlockArgument, Operation, SSAValue, Use
 
@@ -47,7 +47,9 @@ class RescaleThresholdPass(TilePass[list[Running]]):
     Legal because O = acc / l and lse = m + ln l are the same for any reference m, if only
     - the weights are exp2(s - m') and go into the row sum and the product with V alone;
     - what was there before, and nothing else, is multiplied by exp2(m - m');
-    - acc is read only to be divided by l, and l and m only for that and for the logarithm.
+    - a step reads the state for these alone, and what it makes of it becomes the state and nothing else;
+    - acc is read only to be divided by l, and l and m only for that and for the logarithm;
+    - memory that holds the state is the kernel's own.
     Not handled: exponentials of base e (run base-2 before it); an accumulator that is normalised in every
     step (run lazy-rescale before it: its factor is never 1, so nothing would be spared); sweeps, several
     loops over one state, products onto an accumulator (run it before fuse-sweeps, causal-skip and
@@ -73,14 +75,16 @@ class RescaleThresholdPass(TilePass[list[Running]]):
             self.refuse(maximum, "is not the state that it is compared with, one step later")
         weights, factor = self.exponentials(maximum, row_max, m)
         scaled = [self.scaled(use, own) for use in spread(factor)]
-        fresh, users = {op for _, op in scaled}, {use.operation for use in weights.uses}
+        fresh, users = {op for _, _, op in scaled}, {use.operation for use in weights.uses}
         for op in (*users - fresh, *fresh - users):
             self.refuse(op, "is not both made of the weights and added to what is rescaled")
         for op in fresh:
             if isinstance(op, DotOp) and (op.lhs is not weights or op.acc is not None):
                 self.refuse(op, "is not a product of the weights alone with something else")
-        total = [s for s, op in scaled if isinstance(op, RowSumOp)]
-        acc = [s for s, op in scaled if isinstance(op, DotOp)]
+        for state, kept, _ in scaled:
+            self.check_step(state, kept)
+        total = [s for s, _, op in scaled if isinstance(op, RowSumOp)]
+        acc = [s for s, _, op in scaled if isinstance(op, DotOp)]
         if len(total) != 1 or len(acc) != 1:
             self.refuse(maximum, "one row sum and one product are wanted that its weights go into")
         self.check_behind(loop, m, total[0], acc[0])
@@ -89,8 +93,10 @@ class RescaleThresholdPass(TilePass[list[Running]]):
     def exponentials(
         self, maximum: arith.MaximumfOp, row_max: RowMaxOp, m: State
     ) -> tuple[SSAValue, SSAValue]:
-        """exp2(s - finite(m')) and exp2(m - finite(m')): m' is read for these, and carried, and no more."""
-        weights, factors = [], []
+        """exp2(s - finite(m')) and exp2(m - finite(m')): m and m' are read for these and no more."""
+        weights: list[SSAValue] = []
+        factors: list[SSAValue] = []
+        reads: list[Operation] = [maximum]
         for use in maximum.result.uses:
             top = use.operation
             if becomes(use, m):
@@ -105,6 +111,8 @@ class RescaleThresholdPass(TilePass[list[Running]]):
                 if kind is None:
                     self.refuse(gap, "rescales what is new, too: run lazy-rescale before")
                 kind.append(self.exponential(gap))
+                reads.append(gap)
+        self.check_read(m.old, reads)
         if len(weights) != 1 or len(factors) != 1:
             self.refuse(maximum, "one exponential of scores and one of the old maximum are wanted")
         return weights[0], factors[0]
@@ -117,8 +125,8 @@ class RescaleThresholdPass(TilePass[list[Running]]):
             )
         return use.operation.result
 
-    def scaled(self, use: Use, own: list[State]) -> tuple[State, Operation]:
-        """What becomes of x * alpha: the state that it was and is again, and what has been added to it."""
+    def scaled(self, use: Use, own: list[State]) -> tuple[State, Operation, Operation]:
+        """What becomes of x * alpha: the state that x was and is again, x * alpha, and what is added."""
         kept = use.operation
         total = only_use(kept.results[0]) if isinstance(kept, arith.MulfOp) else None
         if (
@@ -132,7 +140,20 @@ class RescaleThresholdPass(TilePass[list[Running]]):
         state = next((s for s in own if s.old is old and s.new is total.operation.result), None)
         if state is None or not isinstance(fresh, RowSumOp | DotOp) or only_use(fresh.results[0]) is None:
             self.refuse(total.operation, "is not state times a factor plus a sum of weights")
-        return state, fresh
+        return state, kept, fresh
+
+    def check_step(self, state: State, kept: Operation) -> None:
+        """That a step reads the state to rescale it alone, and that what it adds up is the state alone."""
+        self.check_read(state.old, [kept])
+        for use in state.new.uses:
+            if not becomes(use, state):
+                self.refuse(use.operation, "reads the state in the midst of a loop")
+
+    def check_read(self, old: SSAValue, allowed: list[Operation]) -> None:
+        """That a step reads what the state was for these operations alone."""
+        for use in spread(old):
+            if use.operation not in allowed:
+                self.refuse(use.operation, "reads the state in the midst of a loop")
 
     def check_behind(self, loop: scf.ForOp, *own: State) -> None:
         """That O = acc / l and lse = finite(m) * ln 2 + ln l are all that is made of the state."""
@@ -153,6 +174,8 @@ class RescaleThresholdPass(TilePass[list[Running]]):
             return [loop.results[state.old.index - 1]]
         load = state.old.owner
         assert isinstance(load, LoadOp)
+        if not isinstance(load.memref.owner, memref.AllocOp):
+            self.refuse(load, "loads state from an array that is not the kernel's own")
         users = [use.operation for use in load.memref.uses]
         for op in users:
             if isinstance(op, StoreOp) and loop.is_ancestor(op) and op.value is not state.new:

@@ -20,8 +20,8 @@ from enum import IntEnum
 from typing import Any
 
 from flashgen.errors import CannotEmit
-from flashgen.plan.grid import Grid, walk
-from flashgen.plan.model import KernelPlan, Operand, Statement
+from flashgen.plan.grid import Grid
+from flashgen.plan.model import KernelPlan, Operand, Statement, walk
 
 HELD = ("row", "tile", "span")
 KNOWN = (

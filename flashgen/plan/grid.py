@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-from flashgen.plan.model import KernelPlan, Operand, Statement
+from flashgen.plan.model import KernelPlan, Operand, Statement, walk
 
 
 class Grid:
@@ -45,10 +43,3 @@ class Grid:
             case _:
                 known = False
         return known
-
-
-def walk(statements: list[Statement]) -> Iterator[Statement]:
-    """Every statement, those of regions included."""
-    for s in statements:
-        yield s
-        yield from walk(s.body)

@@ -6,6 +6,7 @@ made from the final module alone, so a kernel's text follows from its IR.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -96,6 +97,23 @@ class KernelPlan:
     body: list[Statement]
 
     @property
+    def operations(self) -> frozenset[str]:
+        """The names of its statements' operations."""
+        return frozenset(statement.op for statement in walk(self.body))
+
+    @property
+    def arrays(self) -> list[Statement]:
+        """Those that make an array."""
+        return [statement for statement in walk(self.body) if statement.op == "memref_alloc"]
+
+    @property
     def scratch_bytes(self) -> int:
         """Scratch memory of one thread, or of one block."""
         return max((b.offset + b.bytes for b in self.buffers), default=0)
+
+
+def walk(statements: list[Statement]) -> Iterator[Statement]:
+    """Every statement, those of regions included."""
+    for s in statements:
+        yield s
+        yield from walk(s.body)

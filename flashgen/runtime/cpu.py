@@ -120,7 +120,9 @@ class CpuKernel:
             count,
         )
         if status != 0:
-            raise KernelFailure(f"{self.name} returned {status}: it could not get its scratch memory")
+            raise KernelFailure(
+                f"{self.name} returned {status}: there is not the memory it needs; fewer threads need less"
+            )
         return out, lse
 
 

@@ -118,7 +118,8 @@ INLINE void product(Tile<R, C, SO> out, Tile<R, K, SA> a, Panels<P, K, W> b, con
     for (isize r = 0; r < R - rest; r += micro_rows)
       if (part.wants(r, n * W, W))
         block_product<accumulate, micro_rows, K, W / lanes>(out.at(r, n * W), SO, a.at(r, 0), SA, panel, part, r);
-    if (rest && part.wants(R - rest, n * W, W))
-      block_product<accumulate, rest ? rest : 1, K, W / lanes>(out.at(R - rest, n * W), SO, a.at(R - rest, 0), SA, panel, part, R - rest);
+    if constexpr (rest > 0)
+      if (constexpr isize r = R - rest; part.wants(r, n * W, W))
+        block_product<accumulate, rest, K, W / lanes>(out.at(r, n * W), SO, a.at(r, 0), SA, panel, part, r);
   }
 }

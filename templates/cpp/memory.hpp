@@ -62,12 +62,17 @@ template <int N> struct Workspace : Array<float, N> {
   Pool &pool;
   size_t bytes;
   Workspace(Pool &from, const isize (&extents)[N]) : pool(from) {
-    isize count = 1;
-    for (int n = N; n-- > 0; count *= extents[n]) this->size[n] = extents[n], this->stride[n] = count;
-    bytes = round_up(larger(count, 1) * sizeof(float), 64);
-    this->p = (float *)pool.take(bytes);
+    isize count = 1, wanted;
+    bool too_large = false;  // for any memory
+    for (int n = N; n-- > 0; too_large |= __builtin_mul_overflow(count, extents[n], &count))
+      this->size[n] = extents[n], this->stride[n] = count;
+    too_large |= __builtin_mul_overflow(larger(count, 1), (isize)sizeof(float), &wanted);
+    bytes = too_large ? 0 : round_up(wanted, 64);
+    this->p = too_large ? 0 : (float *)pool.take(bytes);
   }
   Workspace(const Workspace &) = delete;
   Workspace &operator=(const Workspace &) = delete;
-  ~Workspace() { pool.give(this->p, bytes); }
+  ~Workspace() {
+    if (this->p) pool.give(this->p, bytes);
+  }
 };
