@@ -50,17 +50,20 @@ def problems(draw: Any, max_head_dim: int = 8) -> Problem:
 @st.composite
 def schedules(draw: Any) -> Schedule:
     """Complete schedules; br is not always a multiple of bc, nor the other way round."""
+    order = draw(st.sampled_from(ORDERS))
     panel = draw(st.sampled_from((0, 1, 3, 4, 16)))
+    grouped = draw(st.booleans())
+    repeats = order == "q-outer" or not grouped  # whether a tile of keys is read more than once
     lazy = draw(st.booleans())
     return Schedule(
-        order=draw(st.sampled_from(ORDERS)),
+        order=order,
         br=draw(st.sampled_from((1, 3, 4, 6, 8))),
         bc=draw(st.sampled_from((1, 3, 4, 6, 8))),
         lazy_rescale=lazy,
         causal_skip=draw(st.booleans()),
         panel=panel,
-        hoist_packs=panel > 0 and draw(st.booleans()),
-        group_rows=draw(st.booleans()),
+        hoist_packs=panel > 0 and repeats and draw(st.booleans()),
+        group_rows=grouped,
         rescale_threshold=draw(st.sampled_from((0.0, 0.5, 8.0))) if lazy else 0.0,
     )
 

@@ -72,6 +72,6 @@ def sign(module: ModuleOp, before: set[Operation], name: str) -> None:
     """Claim for a pass what was not there before it and that nobody has claimed."""
     for op in module.walk():
         inherited = op.attributes.pop(INHERITED, None) is not None
-        fresh = op not in before and ATTRIBUTE not in op.attributes and signed(op)
-        if inherited or fresh:
+        fresh = op not in before and ATTRIBUTE not in op.attributes
+        if signed(op) and (inherited or fresh):
             claim(op, name)
