@@ -14,46 +14,23 @@ is at most 64, and leaves 2^63 for Nk times max|v|.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
-from math import log
 
-from xdsl.dialects import arith, math, memref, scf
 from xdsl.dialects.builtin import ModuleOp
-from xdsl.ir import BlockArgument, Operation, SSAValue, Use
 
-from flashgen.analysis.linear import same
-from flashgen.analysis.neutral import State, states
-from flashgen.ir.compute import BroadcastOp, DotOp, HoldOp, ReplaceOp, RowMaxOp, RowSumOp
-from flashgen.ir.memory import LoadOp, StoreOp
-from flashgen.passes.base import TilePass
+from flashgen.ir.compute import HoldOp
 from flashgen.passes.edit import insert_after
-from flashgen.passes.patterns import guards, is_finite_guard, only_use, splat, unbroadcast
+from flashgen.passes.online_softmax import OnlineSoftmaxPass, Running
 from flashgen.schedule import check_threshold
 
 
 @dataclass(frozen=True)
-class Running:
-    """A running maximum, and the state that it becomes, as a step finds it."""
-
-    maximum: arith.MaximumfOp
-    old: SSAValue
-
-
-@dataclass(frozen=True)
-class RescaleThresholdPass(TilePass[list[Running]]):
+class RescaleThresholdPass(OnlineSoftmaxPass[list[Running]]):
     """``threshold``: t, in units of log2, from 0 (follow every maximum) to 64.
 
-    Legal because O = acc / l and lse = m + ln l are the same for any reference m, if only
-    - the weights are exp2(s - m') and go into the row sum and the product with V alone;
-    - what was there before, and nothing else, is multiplied by exp2(m - m');
-    - a step reads the state for these alone, and what it makes of it becomes the state and nothing else;
-    - acc is read only to be divided by l, and l and m only for that and for the logarithm;
-    - memory that holds the state is the kernel's own.
-    Not handled: exponentials of base e (run base-2 before it); an accumulator that is normalised in every
-    step (run lazy-rescale before it: its factor is never 1, so nothing would be spared); sweeps, several
-    loops over one state, products onto an accumulator (run it before fuse-sweeps, causal-skip and
-    accumulate).
+    Legal because O = acc / l and lse = m + ln l are the same for any reference m, of a step of the form that
+    passes/online_softmax.py knows. Not handled: what that lists; in a step that normalises its accumulator
+    the factor is never 1, so nothing would be spared.
     """
 
     name = "rescale-threshold"
@@ -61,207 +38,17 @@ class RescaleThresholdPass(TilePass[list[Running]]):
 
     def match(self, module: ModuleOp) -> list[Running]:
         check_threshold("threshold", self.threshold)
-        maxima = [op for op in module.walk() if isinstance(op, arith.MaximumfOp) and row_maximum(op)]
-        if not maxima:
-            self.refuse(module, "no running maximum of row maxima")
-        return [self.running(op) for op in maxima]
-
-    def running(self, maximum: arith.MaximumfOp) -> Running:
-        loop = maximum.parent_op()
-        own = states(loop) if isinstance(loop, scf.ForOp) else []
-        m = next((s for s in own if s.new is maximum.result and s.old in maximum.operands), None)
-        row_max = row_maximum(maximum)
-        if m is None or row_max is None or not isinstance(loop, scf.ForOp):
-            self.refuse(maximum, "is not the state that it is compared with, one step later")
-        weights, factor = self.exponentials(maximum, row_max, m)
-        scaled = [self.scaled(use, own) for use in spread(factor)]
-        fresh, users = {op for _, _, op in scaled}, {use.operation for use in weights.uses}
-        for op in (*users - fresh, *fresh - users):
-            self.refuse(op, "is not both made of the weights and added to what is rescaled")
-        for op in fresh:
-            if isinstance(op, DotOp) and (op.lhs is not weights or op.acc is not None):
-                self.refuse(op, "is not a product of the weights alone with something else")
-        for state, kept, _ in scaled:
-            self.check_step(state, kept)
-        total = [s for s, _, op in scaled if isinstance(op, RowSumOp)]
-        acc = [s for s, _, op in scaled if isinstance(op, DotOp)]
-        if len(total) != 1 or len(acc) != 1:
-            self.refuse(maximum, "one row sum and one product are wanted that its weights go into")
-        self.check_behind(loop, m, total[0], acc[0])
-        return Running(maximum, m.old)
-
-    def exponentials(
-        self, maximum: arith.MaximumfOp, row_max: RowMaxOp, m: State
-    ) -> tuple[SSAValue, SSAValue]:
-        """exp2(s - finite(m')) and exp2(m - finite(m')): m and m' are read for these and no more."""
-        weights: list[SSAValue] = []
-        factors: list[SSAValue] = []
-        reads: list[Operation] = [maximum]
-        for use in maximum.result.uses:
-            top = use.operation
-            if becomes(use, m):
-                continue
-            if not isinstance(top, ReplaceOp) or not is_finite_guard(top.result):
-                self.refuse(top, "reads the maximum otherwise than to subtract it")
-            for reader in spread(top.result):
-                gap = reader.operation
-                if not isinstance(gap, arith.SubfOp) or unbroadcast(gap.rhs) is not top.result:
-                    self.refuse(gap, "reads the maximum otherwise than to subtract it")
-                kind = {row_max.operand: weights, m.old: factors}.get(gap.lhs)
-                if kind is None:
-                    self.refuse(gap, "rescales what is new, too: run lazy-rescale before")
-                kind.append(self.exponential(gap))
-                reads.append(gap)
-        self.check_read(m.old, reads)
-        if len(weights) != 1 or len(factors) != 1:
-            self.refuse(maximum, "one exponential of scores and one of the old maximum are wanted")
-        return weights[0], factors[0]
-
-    def exponential(self, gap: arith.SubfOp) -> SSAValue:
-        use = only_use(gap.result)
-        if use is None or not isinstance(use.operation, math.Exp2Op):
-            self.refuse(
-                gap, "is no exponent of base 2, so its unit is not the threshold's: run base-2 before"
-            )
-        return use.operation.result
-
-    def scaled(self, use: Use, own: list[State]) -> tuple[State, Operation, Operation]:
-        """What becomes of x * alpha: the state that x was and is again, x * alpha, and what is added."""
-        kept = use.operation
-        total = only_use(kept.results[0]) if isinstance(kept, arith.MulfOp) else None
-        if (
-            not isinstance(kept, arith.MulfOp)
-            or total is None
-            or not isinstance(total.operation, arith.AddfOp)
-        ):
-            self.refuse(kept, "is scaled otherwise than to be added to")
-        old = kept.operands[1 - use.index]
-        fresh = total.operation.operands[1 - total.index].owner
-        state = next((s for s in own if s.old is old and s.new is total.operation.result), None)
-        if state is None or not isinstance(fresh, RowSumOp | DotOp) or only_use(fresh.results[0]) is None:
-            self.refuse(total.operation, "is not state times a factor plus a sum of weights")
-        return state, kept, fresh
-
-    def check_step(self, state: State, kept: Operation) -> None:
-        """That a step reads the state to rescale it alone, and that what it adds up is the state alone."""
-        self.check_read(state.old, [kept])
-        for use in state.new.uses:
-            if not becomes(use, state):
-                self.refuse(use.operation, "reads the state in the midst of a loop")
-
-    def check_read(self, old: SSAValue, allowed: list[Operation]) -> None:
-        """That a step reads what the state was for these operations alone."""
-        for use in spread(old):
-            if use.operation not in allowed:
-                self.refuse(use.operation, "reads the state in the midst of a loop")
-
-    def check_behind(self, loop: scf.ForOp, *own: State) -> None:
-        """That O = acc / l and lse = finite(m) * ln 2 + ln l are all that is made of the state."""
-        m, total, acc = (self.finals(loop, s) for s in own)
-        inner: list[Operation] = []
-        ends: list[Operation] = []
-        for found in (*quotients(acc, total), *logsumexps(m, total)):
-            ends.append(found[0])
-            inner += found[1:]
-        for v in (*m, *total, *acc, *(op.results[0] for op in inner)):
-            for use in spread(v):
-                if use.operation not in (*inner, *ends):
-                    self.refuse(use.operation, "reads the state otherwise than for acc / l and m + ln l")
-
-    def finals(self, loop: scf.ForOp, state: State) -> list[SSAValue]:
-        """What is read of a state outside the step: the loop's result, or what is loaded from its array."""
-        if isinstance(state.old, BlockArgument):
-            return [loop.results[state.old.index - 1]]
-        load = state.old.owner
-        assert isinstance(load, LoadOp)
-        if not isinstance(load.memref.owner, memref.AllocOp):
-            self.refuse(load, "loads state from an array that is not the kernel's own")
-        users = [use.operation for use in load.memref.uses]
-        for op in users:
-            if isinstance(op, StoreOp) and loop.is_ancestor(op) and op.value is not state.new:
-                self.refuse(op, "stores something else where the state is")
-            if not isinstance(op, LoadOp | StoreOp):
-                self.refuse(op, "uses the state otherwise than tile by tile")
-        return [op.result for op in users if isinstance(op, LoadOp) and op is not load]
+        steps = self.steps(module)
+        for step in steps:
+            if step.m.new is not step.maximum.result:
+                self.refuse(step.maximum, "is not the state that it is compared with, but is held already")
+        return steps
 
     def rewrite(self, module: ModuleOp, match: list[Running]) -> None:
         for found in match:
             highest = found.maximum.result
-            hold = HoldOp(found.old, highest, self.threshold)
+            hold = HoldOp(found.m.old, highest, self.threshold)
             hold.result.name_hint, highest.name_hint = highest.name_hint, "highest"
             highest.replace_all_uses_with(hold.result)
             hold.operands[1] = highest
             insert_after(found.maximum, hold)
-
-
-def becomes(use: Use, state: State) -> bool:
-    """Whether the use passes on what the state is to be."""
-    op, old = use.operation, state.old
-    if isinstance(old, BlockArgument):
-        return isinstance(op, scf.YieldOp) and use.index == old.index - 1
-    return isinstance(op, StoreOp) and isinstance(old.owner, LoadOp) and op.memref is old.owner.memref
-
-
-def row_maximum(op: arith.MaximumfOp) -> RowMaxOp | None:
-    """The row maximum that is one side of op."""
-    return next((v.owner for v in op.operands if isinstance(v.owner, RowMaxOp)), None)
-
-
-def spread(v: SSAValue) -> Iterator[Use]:
-    """The uses of v, and in place of a broadcast that one's."""
-    for use in v.uses:
-        if isinstance(use.operation, BroadcastOp):
-            yield from use.operation.result.uses
-        else:
-            yield use
-
-
-def quotients(acc: list[SSAValue], total: list[SSAValue]) -> Iterator[list[Operation]]:
-    """The operations of acc / nonzero(l), the last first."""
-    for v in acc:
-        for use in v.uses:
-            divide = use.operation
-            if not isinstance(divide, arith.DivfOp) or use.index != 0:
-                continue
-            guard = unbroadcast(divide.rhs)
-            if guards(guard, 0.0, 1.0) and is_of_same_rows(operand(guard), v, total):
-                yield [divide, owner(guard)]
-
-
-def logsumexps(m: list[SSAValue], total: list[SSAValue]) -> Iterator[list[Operation]]:
-    """The operations of finite(m) * ln 2 + ln l, the last first."""
-    for v in total:
-        for ln in (use.operation for use in v.uses if isinstance(use.operation, math.LogOp)):
-            use = only_use(ln.result)
-            if use is None or not isinstance(use.operation, arith.AddfOp):
-                continue
-            shift = use.operation.operands[1 - use.index].owner
-            if not isinstance(shift, arith.MulfOp):
-                continue
-            for top, factor in (shift.operands, shift.operands[::-1]):
-                if is_finite_guard(top) and is_ln_2(factor) and is_of_same_rows(operand(top), v, m):
-                    yield [use.operation, ln, shift, owner(top)]
-
-
-def owner(v: SSAValue) -> Operation:
-    assert isinstance(v.owner, Operation)
-    return v.owner
-
-
-def operand(v: SSAValue) -> SSAValue:
-    """What a guard lets through."""
-    return owner(v).operands[0]
-
-
-def is_of_same_rows(v: SSAValue, other: SSAValue, known: list[SSAValue]) -> bool:
-    """Whether v is one of the known values, and of other's rows, should both be loaded."""
-    if v not in known:
-        return False
-    if not isinstance(v.owner, LoadOp) or not isinstance(other.owner, LoadOp):
-        return v.owner is other.owner
-    return all(same(x, y) for x, y in zip(v.owner.indices, other.owner.indices, strict=False))
-
-
-def is_ln_2(v: SSAValue) -> bool:
-    narrow = unbroadcast(v).owner
-    return isinstance(narrow, arith.TruncFOp) and splat(narrow.input) == log(2)

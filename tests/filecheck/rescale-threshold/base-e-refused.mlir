@@ -45,4 +45,4 @@ func.func @f(%x: memref<?x6xf32>, %v: memref<?x8xf32>, %o: memref<4x8xf32>, %lse
   func.return
 }
 
-// CHECK: error: rescale-threshold: arith.subf: is no exponent of base 2, so its unit is not the threshold's: run base-2 before
+// CHECK: error: rescale-threshold: arith.subf: is no exponent of base 2: run base-2 before
