@@ -315,3 +315,46 @@ def test_what_another_edge_surely_exceeds_is_left_out():
     assert largest(step, later) == later
     assert smallest(None, None) is None
     assert isinstance(smallest(step, Choice(N, N, N)), Most)
+
+
+@pytest.mark.parametrize(("end", "known"), [("minsi", True), ("maxsi", False)])
+def test_a_loop_to_the_smaller_of_two_ends_before_both(end: str, known: bool) -> None:
+    text = f"""
+    func.func @f(%first: index, %last: index, %nk: index) {{
+      %c4 = arith.constant 4 : index
+      %end = arith.{end} %last, %nk : index
+      scf.for %j = %first to %end step %c4 {{
+        %vis = tile.mask %j, %j {{
+        ^bb0(%row: index, %col: index):
+          %p = arith.cmpi slt, %col, %nk : index
+          tile.yield %p : i1
+        }} : tensor<4x4xi1>
+      }}
+      func.return
+    }}"""
+    (mask,) = [op for op in parse(text).walk() if isinstance(op, MaskOp)]
+    loop = mask.parent_op()
+    assert isinstance(loop, scf.ForOp)
+    assert (classify(mask, loop, whole=False) == Range()) == known
+
+
+def test_from_a_whole_step_on_whole_steps_are_counted_from_0() -> None:
+    """4 n + 4 floor((nk - 4 n) / 4)  ~>  4 floor(nk / 4)"""
+    text = """
+    func.func @f(%n: index, %nk: index) {
+      %c4 = arith.constant 4 : index
+      %first = arith.muli %n, %c4 : index
+      scf.for %j = %first to %nk step %c4 {
+        %vis = tile.mask %j, %j {
+        ^bb0(%row: index, %col: index):
+          %p = arith.cmpi slt, %col, %nk : index
+          tile.yield %p : i1
+        } : tensor<4x4xi1>
+      }
+      func.return
+    }"""
+    (mask,) = [op for op in parse(text).walk() if isinstance(op, MaskOp)]
+    loop = mask.parent_op()
+    assert isinstance(loop, scf.ForOp)
+    hi = classify(mask, loop, whole=True).hi
+    assert hi == Rounded(Linear(), 4, Linear({loop.ub: 1}), 4, up=False)

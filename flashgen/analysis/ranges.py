@@ -189,18 +189,26 @@ class Classifier:
 def rounded(start: Linear, step: int, numerator: Linear, divisor: int, up: bool) -> Edge:
     if divisor == 1:
         return start.plus(numerator, step)
+    if divisor == step and all(n % step == 0 for n in (*start.terms.values(), start.constant)):
+        start, numerator = Linear(), numerator.plus(start)  # whole steps may be rounded too
     return Rounded(start, step, numerator, divisor, up)
 
 
 def surely(form: Linear) -> bool:
     """Whether form <= 0 follows from the ranges of the loops whose positions it is made of."""
-    top = form
+    tops = [form]
     for symbol, c in form.terms.items():
         loop = symbol.owner.parent_op() if isinstance(symbol, BlockArgument) else None
         if isinstance(loop, scf.ForOp) and induction(loop) is symbol:
-            farthest = linear(loop.ub).offset(-1) if c > 0 else linear(loop.lb)
-            top = top.plus(Linear({symbol: c}), -1).plus(farthest, c)
-    return not top.terms and top.constant <= 0
+            farthest = [end.offset(-1) for end in ends(loop.ub)] if c > 0 else [linear(loop.lb)]
+            tops = [top.plus(Linear({symbol: c}), -1).plus(last, c) for top in tops for last in farthest]
+    return any(not top.terms and top.constant <= 0 for top in tops)
+
+
+def ends(v: SSAValue) -> list[Linear]:
+    """What v is at most: itself, and each of those that it is the smallest of."""
+    sides = v.owner.operands if isinstance(v.owner, arith.MinSIOp) else ()
+    return [linear(v), *(end for side in sides for end in ends(side))]
 
 
 def classify(mask: MaskOp, loop: scf.ForOp, whole: bool) -> Range:
