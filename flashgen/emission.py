@@ -122,4 +122,6 @@ def command(problem: Problem, schedule: Schedule, target: Target) -> str:
     words.append(f"--panel {schedule.panel}")
     words.append("--hoist-packs" if schedule.hoist_packs else "--no-hoist-packs")
     words.append("--group-rows" if schedule.group_rows else "--no-group-rows")
+    if schedule.split_keys:
+        words.append(f"--split-keys {schedule.split_keys}")
     return " ".join(words)

@@ -28,6 +28,9 @@ class Schedule:
         0 (follow every maximum) to 64; FlashAttention-4's is 8. Needs lazy_rescale.
     group_rows: the queries of all heads of a group are rows of the same tiles, so that each read of K and V
         serves them all; None leaves the choice to the target.
+    split_keys: keys of one part, a multiple of bc, 0 for all of them. Parts wait for nothing, so that threads
+        share the keys of one head; then their results are merged (Flash-Decoding). Needs lazy_rescale and
+        order "q-outer". None leaves the choice to the target.
 
     Raises InvalidArgument.
     """
@@ -41,6 +44,7 @@ class Schedule:
     hoist_packs: bool | None = None
     group_rows: bool | None = None
     rescale_threshold: float = 0.0
+    split_keys: int | None = None
 
     def __post_init__(self) -> None:
         check_choice("order", self.order, ORDERS)
@@ -58,6 +62,11 @@ class Schedule:
             object.__setattr__(self, "hoist_packs", False)  # there is nothing to hoist
         if self.hoist_packs and self.panel == 0:
             raise InvalidArgument("hoist_packs", True, "it needs panels: panel above 0")
+        if self.split_keys is not None:
+            check_positive("split_keys", self.split_keys, least=0)
+            if self.bc is not None and self.split_keys % self.bc:
+                allowed = f"a multiple of bc {self.bc} is allowed, or 0"
+                raise InvalidArgument("split_keys", self.split_keys, allowed)
 
     @property
     def complete(self) -> bool:
@@ -76,7 +85,8 @@ class Schedule:
         order = self.order.replace("-", "_")
         packs = f"panel{self.panel}" + ("_hoisted" if self.hoist_packs else "")
         rows = "group" if self.group_rows else "head"
-        return f"{order}_br{self.br}_bc{self.bc}_{rescale}_{skip}_{packs}_{rows}"
+        parts = f"_split{self.split_keys}" if self.split_keys else ""
+        return f"{order}_br{self.br}_bc{self.bc}_{rescale}_{skip}_{packs}_{rows}{parts}"
 
 
 def check_threshold(argument: str, value: object) -> None:

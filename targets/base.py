@@ -11,8 +11,10 @@ from flashgen.plan.model import KernelPlan
 from flashgen.problem import Problem
 from flashgen.schedule import Schedule
 
-QUERY_STEPS, KEY_STEPS = (12, 48, 96), (64, 128, 256)
-"""Lengths up to which a smaller tile may pay."""
+QUERY_STEPS, TILE_STEPS = (12, 48, 96), (64, 128, 256)
+"""Numbers of queries, and of keys, up to which a smaller tile may pay."""
+KEY_STEPS = (*TILE_STEPS, 4096)
+"""The last: keys up to which splitting them does not pay."""
 ROW_STEPS = (1, 4, 8, 16)
 """Rows that a group has, its heads times their queries, up to which tiles of as many rows may pay."""
 

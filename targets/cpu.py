@@ -10,7 +10,7 @@ from flashgen.plan.layout import TileLayout, round_up
 from flashgen.plan.model import KernelPlan
 from flashgen.problem import Problem
 from flashgen.schedule import Schedule
-from flashgen.targets.base import KEY_STEPS, QUERY_STEPS, ROW_STEPS, Target
+from flashgen.targets.base import KEY_STEPS, QUERY_STEPS, ROW_STEPS, TILE_STEPS, Target
 
 FLOAT = 4  # bytes
 LAYERS = {
@@ -24,6 +24,9 @@ LAYERS = {
 IN_PLACE_TILES = 16, 256
 """Br and Bc for products in place: rows that use what is read of K and V while it is in the first-level
 cache, and so many columns that what is done once a tile counts for little."""
+PART = 1024
+"""Keys of a part: reading them takes a thread longer than it takes to start one, and 32 threads find work in
+32768 keys."""
 
 
 class Cpu(Target):
@@ -71,6 +74,7 @@ class Cpu(Target):
             panel=panel,
             hoist_packs=hoist if schedule.hoist_packs is None else schedule.hoist_packs,
             group_rows=bool(schedule.group_rows),
+            split_keys=schedule.split_keys or 0,
         )
 
     def suit(self, problem: Problem, schedule: Schedule, query_len: int, key_len: int, rows: int) -> Schedule:
@@ -78,14 +82,20 @@ class Cpu(Target):
 
         Packing costs a key as much as it takes to multiply it with 16 to 32 rows in place, where a product
         takes 1.2 to 2 times as long as on panels (measured for D of 64 and 128). Up to 16 rows, the queries
-        of a group are one tile: K and V are then read once, and nothing else takes as long.
+        of a group are one tile: K and V are then read once, and nothing else takes as long. That tile is all
+        there is to do for a group, so threads share its keys where there are many; for any number of heads,
+        so that a row's bits do not depend on it.
         """
-        cols = next((n for n in KEY_STEPS if key_len <= n), None)
+        cols = next((n for n in TILE_STEPS if key_len <= n), None)
         bc = schedule.bc or (cols and round_up(cols, self.micro[1]))
         few = next((n for n in ROW_STEPS if rows <= n), None)
         packs = schedule.panel or schedule.hoist_packs
         if few and not packs and schedule.group_rows is not False and (schedule.br or 0) <= ROW_STEPS[-1]:
-            return replace(schedule, br=schedule.br or few, bc=bc, panel=0, group_rows=True)
+            br, parts = schedule.br or few, schedule.split_keys
+            can_split = schedule.order == "q-outer" and schedule.lazy_rescale
+            if parts is None and can_split and key_len > KEY_STEPS[-1]:
+                parts = round_up(PART, bc or IN_PLACE_TILES[1])
+            return replace(schedule, br=br, bc=bc, panel=0, group_rows=True, split_keys=parts)
         queries = next((n for n in QUERY_STEPS if query_len <= n), None)
         return replace(schedule, br=schedule.br or (queries and round_up(queries, self.micro[0])), bc=bc)
 

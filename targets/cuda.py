@@ -55,6 +55,7 @@ class Cuda(Target):
             panel=schedule.panel or 0,
             hoist_packs=bool(schedule.hoist_packs),
             group_rows=bool(schedule.group_rows),
+            split_keys=schedule.split_keys or 0,
         )
 
     def check(self, problem: Problem, schedule: Schedule) -> None:
@@ -62,6 +63,9 @@ class Cuda(Target):
             raise InvalidArgument(
                 "group_rows", True, "target cuda has blocks for each head: group_rows False"
             )
+        if schedule.split_keys:
+            allowed = "target cuda has one block for all keys of a row: split_keys 0"
+            raise InvalidArgument("split_keys", schedule.split_keys, allowed)
         assert schedule.br is not None and schedule.bc is not None
         need = self.shared(problem, schedule, schedule.br, schedule.bc)
         if need > self.shared_limit:

@@ -60,7 +60,7 @@ def modules() -> dict[str, str]:
     """Printed modules by file name."""
     module = build(Problem(8, causal="bottom-right"), br=4, bc=4)
     stages = [("build", str(module))]
-    schedule = replace(FA2, br=4, bc=4, panel=0, group_rows=False)
+    schedule = replace(FA2, br=4, bc=4, panel=0, group_rows=False, split_keys=0)
     run(module, derivation(schedule), lambda name, stage: stages.append((name, str(stage))))
     return {f"derivation/{n:02}-{name}.mlir": f"{text}\n" for n, (name, text) in enumerate(stages)}
 

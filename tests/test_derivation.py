@@ -73,7 +73,7 @@ def test_flash_attention_1_updates_its_state_in_memory():
 
 def derived(order: str, lazy: bool, skip: bool) -> ModuleOp:
     """The module behind causal-skip, or where causal-skip would be."""
-    schedule = Schedule(order, 4, 4, lazy, skip, 0, False, False)
+    schedule = Schedule(order, 4, 4, lazy, skip, 0, False, False, split_keys=0)
     return stages(PROBLEM, schedule)["causal-skip" if skip else "nan-in-sum"]
 
 
@@ -113,9 +113,9 @@ def check_loop(loop: scf.ForOp, module: ModuleOp, order: str, lazy: bool) -> Non
 @pytest.mark.parametrize("causal", [None, "bottom-right"])
 def test_whole_tiles_are_loaded_in_bounds(causal):
     """Both K and V: the predicate bounds the column by K's extent, and V's is named the same."""
-    module = stages(Problem(8, 5, causal=causal), Schedule("q-outer", 4, 4, panel=0, group_rows=False))[
-        "causal-skip"
-    ]
+    module = stages(
+        Problem(8, 5, causal=causal), Schedule("q-outer", 4, 4, panel=0, group_rows=False, split_keys=0)
+    )["causal-skip"]
     whole, masked = score_loops(module)
     for loop, expected in ((whole, True), (masked, False)):
         marks = {
@@ -147,7 +147,7 @@ def strip_names(module: ModuleOp) -> ModuleOp:
 @pytest.mark.parametrize(("order", "lazy", "skip"), COMBINATIONS)
 def test_names_mean_nothing(order, lazy, skip):
     """A module whose values have no names is lowered to the same module."""
-    schedule = Schedule(order, 4, 4, lazy, skip, 16, True, False)
+    schedule = Schedule(order, 4, 4, lazy, skip, 16, True, False, split_keys=0)
     module = parse(str(strip_names(build(PROBLEM, 4, 4))))
     run(module, pipeline(schedule))
     assert module.is_structurally_equivalent(stages(PROBLEM, schedule)["final"])
@@ -182,7 +182,7 @@ def test_cleanup_passes_of_xdsl_keep_the_meaning():
 
 
 def test_every_pass_signs_what_it_makes():
-    schedule = Schedule("q-outer", 4, 4, panel=16, hoist_packs=True, group_rows=False)
+    schedule = Schedule("q-outer", 4, 4, panel=16, hoist_packs=True, group_rows=False, split_keys=0)
     for name, module in stages(PROBLEM, schedule).items():
         makers = {name for op in module.walk() for name in made_by(op)}
         assert name in makers or name in ("build", "final")
@@ -191,7 +191,9 @@ def test_every_pass_signs_what_it_makes():
 
 def test_copies_keep_their_makers():
     """causal-skip's copies of a loop are signed alike, but for what it changed in one of them."""
-    module = stages(PROBLEM, Schedule("q-outer", 4, 4, panel=0, group_rows=False))["causal-skip"]
+    module = stages(PROBLEM, Schedule("q-outer", 4, 4, panel=0, group_rows=False, split_keys=0))[
+        "causal-skip"
+    ]
     whole, cut = (op for op in module.walk() if isinstance(op, scf.ForOp) and op.iter_args)
     changed = []
     theirs = {op.results[0].name_hint: op for op in cut.body.block.ops if op.results}
@@ -204,7 +206,7 @@ def test_copies_keep_their_makers():
 
 
 def test_makers_stand_in_the_order_in_which_they_acted():
-    schedule = Schedule("q-outer", 4, 4, panel=16, hoist_packs=True, group_rows=False)
+    schedule = Schedule("q-outer", 4, 4, panel=16, hoist_packs=True, group_rows=False, split_keys=0)
     module = stages(PROBLEM, schedule)["final"]
     order = list(REGISTRY)
     for op in module.walk():

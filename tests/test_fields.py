@@ -32,6 +32,7 @@ OTHER: dict[str, Any] = {
     "hoist_packs": True,
     "group_rows": True,
     "rescale_threshold": 0.1,
+    "split_keys": 8,
 }
 FIELDS = [f.name for kind in (Problem, Schedule) for f in fields(kind)]
 

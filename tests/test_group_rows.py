@@ -185,7 +185,7 @@ def test_two_loops_over_heads_are_refused() -> None:
 def test_every_pass_keeps_the_meaning(order: str, lazy: bool, skip: bool, causal: str | None) -> None:
     """Tiles of rows that begin in one head and end in another; NaN at keys that nobody sees."""
     problem = Problem(4, 3, causal=causal)
-    found = stages(problem, Schedule(order, 3, 4, lazy, skip, 0, False, True))
+    found = stages(problem, Schedule(order, 3, 4, lazy, skip, 0, False, True, split_keys=0))
     for sizes in ((2, 4, 2, 1, 9), (1, 6, 2, 3, 11), (1, 3, 1, 5, 3), (1, 2, 1, 0, 3), (1, 3, 1, 2, 0)):
         check(found["final"], problem, make_inputs(problem, "plain", sizes, 0.5))
     x = make_inputs(problem, "hidden", (1, 4, 2, 5, 9), 0.5)
@@ -196,7 +196,7 @@ def test_every_pass_keeps_the_meaning(order: str, lazy: bool, skip: bool, causal
 def test_tiles_visited_are_those_of_the_first_and_the_last_query() -> None:
     """A tile is whole where the first query sees all of it, and visited where the last sees any of it."""
     problem = Problem(4, causal="bottom-right")
-    module = stages(problem, Schedule("q-outer", 4, 4, True, True, 0, False, True))["final"]
+    module = stages(problem, Schedule("q-outer", 4, 4, True, True, 0, False, True, split_keys=0))["final"]
     for nq, nk, tiles, masked in ((1, 16, 4, 0), (1, 17, 5, 1), (2, 16, 4, 1), (4, 14, 4, 2), (4, 16, 4, 1)):
         x = make_inputs(problem, "plain", (1, 4, 1, nq, nk), 0.5)
         counts = interpreted(module, problem, x)[2]
@@ -206,7 +206,9 @@ def test_tiles_visited_are_those_of_the_first_and_the_last_query() -> None:
 def test_keys_are_read_once_for_all_heads() -> None:
     problem, x = Problem(4), make_inputs(Problem(4), "plain", (1, 8, 2, 1, 12), 0.5)
     for grouped, reads in ((False, 8), (True, 2)):
-        module = stages(problem, Schedule("q-outer", 4, 4, True, True, 0, False, grouped))["final"]
+        module = stages(problem, Schedule("q-outer", 4, 4, True, True, 0, False, grouped, split_keys=0))[
+            "final"
+        ]
         assert interpreted(module, problem, x)[2]["tile.dot"] == reads * 3 * 2
         loads = [op for op in module.walk() if isinstance(op, LoadOp)]
         assert {op.memref.name_hint for op in loads} == {"q_rows" if grouped else "q", "k", "v"}
@@ -215,7 +217,9 @@ def test_keys_are_read_once_for_all_heads() -> None:
 @pytest.mark.parametrize("causal", ALIGNMENTS)
 def test_the_masks_predicate_is_understood(causal: str | None) -> None:
     problem, nq, nk = Problem(4, causal=causal), 3, 7
-    module = stages(problem, Schedule("q-outer", 4, 4, True, False, 0, False, True))["group-rows"]
+    module = stages(problem, Schedule("q-outer", 4, 4, True, False, 0, False, True, split_keys=0))[
+        "group-rows"
+    ]
     (mask,) = (op for op in module.walk() if isinstance(op, MaskOp))
     sizes = {"Nq": nq, "Nk": nk, "rows": 2 * nq, "offset": nk - nq}
     values = [v for op in module.walk() for v in op.results if v.name_hint in sizes]

@@ -41,7 +41,7 @@ def test_every_stage_round_trips(problem, schedule):
 def test_every_combination_in_float32(order, lazy, skip, panel, causal):
     """The last module, in the precision of kernels, on sizes around the tiles: 6 rows, 4 keys."""
     problem = Problem(8, 5, causal=causal)
-    module = final(problem, Schedule(order, 6, 4, lazy, skip, panel, False, False))
+    module = final(problem, Schedule(order, 6, 4, lazy, skip, panel, False, False, split_keys=0))
     for nq, nk in ((5, 3), (6, 4), (7, 5), (13, 9), (3, 13), (1, 0)):
         for kind in ("plain", "rising", "hidden"):
             check(module, problem, make_inputs(problem, kind, (1, 2, 1, nq, nk), 0.7), np.float32)
@@ -52,7 +52,12 @@ def test_every_combination_in_float32(order, lazy, skip, panel, causal):
 def test_half_precision_storage(order, lazy, skip, kind):
     problem = Problem(8, 4, "float16", "bottom-right")
     x = make_inputs(problem, kind, (1, 2, 2, 7, 9), 0.5, seed=3)
-    check(final(problem, Schedule(order, 4, 4, lazy, skip, 3, True, False)), problem, x, np.float32)
+    check(
+        final(problem, Schedule(order, 4, 4, lazy, skip, 3, True, False, split_keys=0)),
+        problem,
+        x,
+        np.float32,
+    )
 
 
 @pytest.mark.parametrize("ratio", [1, 3, 8])
@@ -60,7 +65,7 @@ def test_half_precision_storage(order, lazy, skip, kind):
 def test_query_heads_of_a_group_share_a_key_head(order, ratio):
     problem = Problem(4, causal="bottom-right")
     x = make_inputs(problem, "plain", (2, 2 * ratio, 2, 5, 6), 0.5)
-    check(final(problem, Schedule(order, 4, 4, panel=0, group_rows=False)), problem, x)
+    check(final(problem, Schedule(order, 4, 4, panel=0, group_rows=False, split_keys=0)), problem, x)
 
 
 @pytest.mark.parametrize(("order", "lazy", "skip"), COMBINATIONS)
@@ -68,7 +73,7 @@ def test_parallel_iterations_are_independent(order, lazy, skip):
     """Any order of the iterations of scf.parallel gives the same bits."""
     problem = Problem(4, causal="bottom-right")
     x = make_inputs(problem, "plain", (2, 4, 2, 9, 9), 0.5)
-    module = final(problem, Schedule(order, 4, 4, lazy, skip, 0, False, False))
+    module = final(problem, Schedule(order, 4, 4, lazy, skip, 0, False, False, split_keys=0))
     assert "scf.parallel" in str(module)
     o, lse, _ = call(module, problem, x, np.float32)
     for seed in range(3):
@@ -88,20 +93,32 @@ def tiles(problem: Problem, schedule: Schedule, nq: int, nk: int) -> tuple[int, 
 def test_causal_skip_skips(order):
     """Of 16 x 16 tiles the diagonal's 16 are masked, the 120 below are not, the 120 above are not visited."""
     problem = Problem(4, causal="bottom-right")
-    assert tiles(problem, Schedule(order, 4, 4, True, False, 0, False, False), 64, 64) == (256, 256)
-    assert tiles(problem, Schedule(order, 4, 4, True, True, 0, False, False), 64, 64) == (136, 16)
+    assert tiles(problem, Schedule(order, 4, 4, True, False, 0, False, False, split_keys=0), 64, 64) == (
+        256,
+        256,
+    )
+    assert tiles(problem, Schedule(order, 4, 4, True, True, 0, False, False, split_keys=0), 64, 64) == (
+        136,
+        16,
+    )
 
 
 @pytest.mark.parametrize("order", ["kv-outer", "q-outer"])
 def test_only_tails_are_masked_without_a_causal_mask(order):
     """65 = 16 tiles and one row: of 17 x 17 tiles those of the last row and column are cut."""
     problem = Problem(4)
-    assert tiles(problem, Schedule(order, 4, 4, True, True, 0, False, False), 64, 64) == (256, 0)
-    assert tiles(problem, Schedule(order, 4, 4, True, True, 0, False, False), 65, 65) == (289, 33)
+    assert tiles(problem, Schedule(order, 4, 4, True, True, 0, False, False, split_keys=0), 64, 64) == (
+        256,
+        0,
+    )
+    assert tiles(problem, Schedule(order, 4, 4, True, True, 0, False, False, split_keys=0), 65, 65) == (
+        289,
+        33,
+    )
 
 
 @pytest.mark.parametrize("order", ["kv-outer", "q-outer"])
 def test_rows_that_see_nothing_cost_nothing(order):
     """Bottom-right, 64 rows on 4 keys: only the last row tile sees the one key tile."""
     problem = Problem(4, causal="bottom-right")
-    assert tiles(problem, Schedule(order, 4, 4, True, True, 0, False, False), 64, 4) == (1, 1)
+    assert tiles(problem, Schedule(order, 4, 4, True, True, 0, False, False, split_keys=0), 64, 4) == (1, 1)

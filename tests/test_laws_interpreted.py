@@ -15,7 +15,9 @@ from flashgen.schedule import Schedule
 from tests.modules import COMBINATIONS, call, final
 from tests.strategies import Inputs, make_inputs
 
-EVERY = [Schedule(order, 4, 4, lazy, skip, 0, False, False) for order, lazy, skip in COMBINATIONS]
+EVERY = [
+    Schedule(order, 4, 4, lazy, skip, 0, False, False, split_keys=0) for order, lazy, skip in COMBINATIONS
+]
 finite = st.floats(-(2.0**100), 2.0**100, width=32)
 each_schedule = pytest.mark.parametrize("schedule", EVERY, ids=lambda s: s.name)
 

@@ -42,7 +42,7 @@ every_schedule = pytest.mark.parametrize(
     [
         pytest.param(s, id=s.name)
         for order, lazy, skip in COMBINATIONS
-        for s in [Schedule(order, BR, BC, lazy, skip, 4, False, False)]
+        for s in [Schedule(order, BR, BC, lazy, skip, 4, False, False, split_keys=0)]
     ],
 )
 
@@ -141,7 +141,9 @@ def test_bits_depend_on_tiles_and_rescaling_alone(lazy: bool, causal: str | None
     problem = Problem(D, DV, causal=causal)
     x = make(problem, 13, 23)
     first, *others = (
-        float32_bits(final(problem, Schedule(order, BR, BC, lazy, skip, panel, False, False)), problem, x)
+        float32_bits(
+            final(problem, Schedule(order, BR, BC, lazy, skip, panel, False, False, split_keys=0)), problem, x
+        )
         for order, skip, panel in product(ORDERS, (False, True), PANELS)
     )
     for other in others:
@@ -199,11 +201,11 @@ def test_names_are_cosmetic(schedule: Schedule) -> None:
 
 
 @settings(max_examples=30)
-@given(loops=st.sampled_from(ORDERS), lazy=st.booleans(), order=st.permutations(range(11)))
+@given(loops=st.sampled_from(ORDERS), lazy=st.booleans(), order=st.permutations(range(12)))
 def test_in_any_order_a_pass_is_right_or_refuses(loops: str, lazy: bool, order: list[int]) -> None:
     """The canonical order is the one in which none refuses."""
     problem = Problem(D, DV, causal="bottom-right")
-    schedule = Schedule(loops, BR, BC, lazy, True, 4, True, False, 8.0)
+    schedule = Schedule(loops, BR, BC, lazy, True, 4, True, False, 8.0, 2 * BC)
     module = build(problem, BR, BC)
     run(module, derivation(schedule))
     passes = lowering(schedule)

@@ -47,7 +47,11 @@ def test_a_pipeline_needs_every_field():
         pipeline(Schedule(br=4))
 
 
-OPTIONS = {"pack": "pack{panel=16}", "rescale-threshold": "rescale-threshold{threshold=8.0}"}
+OPTIONS = {
+    "pack": "pack{panel=16}",
+    "rescale-threshold": "rescale-threshold{threshold=8.0}",
+    "split-keys": "split-keys{keys=64}",
+}
 """How passes that need an option are spelled."""
 
 

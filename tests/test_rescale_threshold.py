@@ -35,7 +35,7 @@ each_target = pytest.mark.parametrize("target", TARGETS, ids=lambda t: t.name)
 
 def schedule(order: str, threshold: float) -> Schedule:
     """For the interpreter."""
-    return Schedule(order, BR, BC, True, True, 4, True, False, threshold)
+    return Schedule(order, BR, BC, True, True, 4, True, False, threshold, 0)
 
 
 def climb(problem: Problem, rises: np.ndarray, nq: int, bc: int, scale: float = 1.0) -> Inputs:
@@ -175,7 +175,7 @@ def test_what_is_allowed() -> None:
             Schedule(rescale_threshold=bad)  # pyright: ignore[reportArgumentType]
     with pytest.raises(InvalidArgument, match="threshold is 65; a number from 0 to 64"):
         run(parse(carried()), parse_passes("rescale-threshold{threshold=65}"))
-    base = Schedule("q-outer", 4, 4, panel=4, hoist_packs=False, group_rows=False)
+    base = Schedule("q-outer", 4, 4, panel=4, hoist_packs=False, group_rows=False, split_keys=0)
     names = {replace(base, rescale_threshold=t).name for t in (0, 8, 8.5, 0.1, 1e-5)}
     assert len(names) == 5
     assert all(name.isidentifier() for name in names)

@@ -27,6 +27,7 @@ VARIANTS = [
     (Problem(8), replace(FA2, panel=0), Avx2()),
     (Problem(8), replace(FA2, group_rows=True), Avx2()),
     (Problem(8), replace(FA2, rescale_threshold=8.0), Avx2()),
+    (Problem(8), replace(FA2, split_keys=1024), Avx2()),
     (Problem(8), FA2, Avx512()),
 ]
 

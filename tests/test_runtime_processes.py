@@ -109,7 +109,7 @@ from flashgen.passes import pipeline
 from flashgen.problem import Problem
 from flashgen.schedule import Schedule
 
-schedule = Schedule(br=4, bc=4, panel=0, group_rows=False)
+schedule = Schedule(br=4, bc=4, panel=0, group_rows=False, split_keys=0)
 with pipeline.BUILDING:  # as another thread would hold it
     child = os.fork()
     if child == 0:

@@ -35,6 +35,8 @@ VARIANTS: list[tuple[Cpu, Problem, Schedule]] = [
     (Avx512(), Problem(24, 40, causal="bottom-right"), Schedule("kv-outer", 5, 33)),
     (Avx2(), Problem(24, 40, causal="bottom-right"), Schedule(br=4, bc=40, panel=0, group_rows=True)),
     (Avx512(), Problem(33, 1), Schedule("kv-outer", 5, 33, panel=0)),
+    (Avx2(), Problem(24, 40), Schedule(br=4, bc=16, panel=0, group_rows=True, split_keys=32)),
+    (Avx512(), Problem(7, 5, causal="top-left"), Schedule(br=5, bc=16, hoist_packs=True, split_keys=16)),
 ]
 SIZES = ("1 2 1 13 19 4", "2 4 2 0 3 4", "1 1 1 3 0 4", "1 6 2 61 127 4", "1 1 1 127 61 3", "1 2 1 40 80 1")
 """B, Hq, Hkv, Nq, Nk and threads."""

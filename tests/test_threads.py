@@ -24,9 +24,13 @@ ORDERS = {
     "q-outer": Schedule("q-outer", BR, BC, hoist_packs=False),
     "kv-outer": Schedule("kv-outer", BR, BC, hoist_packs=False),
     "hoisted": Schedule("q-outer", BR, BC, hoist_packs=True),
+    "split": Schedule("q-outer", BR, BC, panel=0, split_keys=BC),
 }
-ARRAYS = {"q-outer": 0, "kv-outer": 3, "hoisted": 2}
+ARRAYS = {"q-outer": 0, "kv-outer": 3, "hoisted": 2, "split": 3}
 """How many a thread asks for in a call."""
+SHARED = {"hoisted": (3, 6), "split": (18, 6)}
+"""What threads share of a head of keys, which has 3 tiles of keys, and 3 tiles of queries in each of 2 heads:
+the keys to pack, then the queries; or the queries at each tile of keys, then those to merge what is found."""
 MOST = 9
 """Threads that the kernel of these tests can start, its caller's included."""
 
@@ -99,24 +103,22 @@ def test_no_more_threads_than_asked_for_or_than_there_is_work(order: str) -> Non
         assert lib.threads_created() == max(min(threads, work, MOST), 1) - 1
 
 
-def test_threads_that_share_a_head_are_no_more_than_asked_for() -> None:
-    """Two heads of keys a batch; what does not come out even is shared, to pack and then to compute."""
-    lib, kernel = watched("hoisted")
+@pytest.mark.parametrize("order", SHARED)
+def test_threads_that_share_a_head_are_no_more_than_asked_for(order: str) -> None:
+    """Two heads of keys a batch; what does not come out even is shared."""
+    lib, kernel = watched(order)
     for batch, threads in ((0, 4), (1, 1), (1, 2), (1, 3), (2, 3), (2, 8), (1, 64), (4, 1000)):
         lib.watch(1 << 30, 1 << 30)
         call(kernel, inputs(batch), threads)
         assert lib.threads_together() <= min(max(threads, 1), MOST) - 1
-        assert lib.threads_created() == starts(2 * batch, min(max(threads, 1), MOST))
+        assert lib.threads_created() == starts(2 * batch, min(max(threads, 1), MOST), SHARED[order])
 
 
-def starts(heads: int, threads: int) -> int:
-    """Threads started for whole heads first, then for what is left of them, each with its share of threads.
-
-    A head has 3 tiles of keys to pack, and 3 tiles of queries in each of the 2 heads of its group.
-    """
+def starts(heads: int, threads: int, shared: tuple[int, int]) -> int:
+    """Threads started for whole heads first, then for the rest, of which each has its share of threads."""
     left = heads % threads
     crews = [threads // left + (n < threads % left) for n in range(left)]
-    within = sum(min(each, 3) - 1 + min(each, 6) - 1 for each in crews)
+    within = sum(min(each, work) - 1 for each in crews for work in shared)
     return max(min(threads, heads - left), 1) - 1 + max(left, 1) - 1 + within
 
 
@@ -133,7 +135,7 @@ def test_threads_that_do_not_start_are_done_without(order: str) -> None:
         assert lib.threads_created() == started
 
 
-@pytest.mark.parametrize("order", ["kv-outer", "hoisted"])
+@pytest.mark.parametrize("order", ["kv-outer", "hoisted", "split"])
 def test_a_kernel_without_memory_says_so(order: str) -> None:
     """It asks for arrays in every call: any of them may be refused. It works again afterwards."""
     lib, kernel = watched(order)

@@ -22,13 +22,14 @@ from flashgen.schedule import FA2, Schedule
 from flashgen.targets.cpu import Cpu
 
 OFF: dict[str, dict[str, Any]] = {
-    "order": {"order": "kv-outer"},
-    "lazy_rescale": {"lazy_rescale": False},
+    "order": {"order": "kv-outer", "split_keys": 0},
+    "lazy_rescale": {"lazy_rescale": False, "split_keys": 0},
     "causal_skip": {"causal_skip": False},
     "hoist_packs": {"hoist_packs": False},
     "panel": {"panel": 0, "hoist_packs": False},
     "group_rows": {"group_rows": False},
     "rescale_threshold": {"rescale_threshold": 0.0},
+    "split_keys": {"split_keys": 0},
 }
 """Fields of a schedule, and what switches each off: with what cannot be without it."""
 

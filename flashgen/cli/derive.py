@@ -58,7 +58,7 @@ def outlines(causal: str | None, order: str, lazy_rescale: bool, causal_skip: bo
     from flashgen.schedule import Schedule
 
     problem = Problem(8, causal=causal)
-    schedule = Schedule(order, 4, 4, lazy_rescale, causal_skip, panel=0, group_rows=False)
+    schedule = Schedule(order, 4, 4, lazy_rescale, causal_skip, panel=0, group_rows=False, split_keys=0)
     every = stages(lambda after: lower(problem, schedule, after))
     befores = [[], *(lines for _, lines in every)]
     return [stage for stage, before in zip(every, befores, strict=False) if stage[1] != before]

@@ -19,6 +19,7 @@ from flashgen.cli.options import (
     Order,
     Panel,
     RescaleThreshold,
+    SplitKeys,
 )
 from flashgen.cli.output import stage_text, write_text
 from flashgen.errors import InvalidArgument
@@ -48,6 +49,7 @@ def emit(
     hoist_packs: HoistPacks = None,
     group_rows: GroupRows = None,
     rescale_threshold: RescaleThreshold = 0.0,
+    split_keys: SplitKeys = None,
     output: Annotated[
         Path | None,
         typer.Option(
@@ -99,6 +101,7 @@ def emit(
         hoist_packs=hoist_packs,
         group_rows=group_rows,
         rescale_threshold=rescale_threshold,
+        split_keys=split_keys,
     )
     schedule = machine.complete(problem, schedule)
     asked = [

@@ -76,6 +76,16 @@ RescaleThreshold = Annotated[
         "needs --lazy-rescale.",
     ),
 ]
+SplitKeys = Annotated[
+    int | None,
+    typer.Option(
+        "--split-keys",
+        metavar="KEYS",
+        help="Keys of one part, a multiple of --bc, or 0 for all: threads share the keys of a head. Needs "
+        "--lazy-rescale and --order q-outer.",
+        show_default="the target decides",
+    ),
+]
 
 
 class BareCausal(TyperCommand):

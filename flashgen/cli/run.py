@@ -24,6 +24,7 @@ from flashgen.cli.options import (
     Order,
     Panel,
     RescaleThreshold,
+    SplitKeys,
 )
 from flashgen.cli.output import check_output, write
 from flashgen.errors import InvalidArgument, check_choice, check_positive
@@ -95,6 +96,7 @@ def run(
     hoist_packs: HoistPacks = None,
     group_rows: GroupRows = None,
     rescale_threshold: RescaleThreshold = 0.0,
+    split_keys: SplitKeys = None,
     threads: Annotated[
         int | None,
         typer.Option(
@@ -131,6 +133,7 @@ def run(
         hoist_packs=hoist_packs,
         group_rows=group_rows,
         rescale_threshold=rescale_threshold,
+        split_keys=split_keys,
     )
     arrays = read_inputs(file, {"q": q, "k": k, "v": v}, names, dtype)
     if out is not None:

@@ -14,6 +14,7 @@
 | nan-in-sum        | a sum of exponentials by a maximum    | a maximum that may drop NaN                 |
 | pack              | products with what is loaded          | panels of K and V                           |
 | hoist-packs       | panels that outer loops read again    | panels in memory, packed once               |
+| split-keys        | a softmax's state, carried over keys  | parts of the keys, and their states merged  |
 | causal-skip       | a mask, named operations              | up to three loops, masked where it cuts     |
 | mask-to-spans     | masks that select -inf                | each row's visible keys as a span           |
 | fuse-sweeps       | named elementwise operations          | one sweep a row: the last to match names    |
@@ -21,7 +22,8 @@
 | parallel-loops    | loops that carry no dependence        | scf.parallel                                |
 
 sink-loads, interchange, fuse-loops and keep-state are the q-outer order; group-rows, lazy-rescale,
-rescale-threshold, pack, hoist-packs and causal-skip are asked for by their own fields; the others always run.
+rescale-threshold, pack, hoist-packs, split-keys and causal-skip are asked for by their own fields; the others
+always run.
 """
 
 from __future__ import annotations
@@ -59,6 +61,7 @@ from flashgen.passes.pack import PackPass
 from flashgen.passes.parallel_loops import ParallelLoopsPass
 from flashgen.passes.rescale_threshold import RescaleThresholdPass
 from flashgen.passes.sink_loads import SinkLoadsPass
+from flashgen.passes.split_keys import SplitKeysPass
 from flashgen.problem import Problem
 from flashgen.schedule import Schedule
 
@@ -91,6 +94,7 @@ OWN = (
     NanInSumPass,
     PackPass,
     HoistPacksPass,
+    SplitKeysPass,
     CausalSkipPass,
     MaskToSpansPass,
     FuseSweepsPass,
@@ -121,6 +125,7 @@ def lowering(schedule: Schedule) -> list[ModulePass]:
         NanInSumPass(),
         *([PackPass(schedule.panel)] if schedule.panel else []),
         *([HoistPacksPass()] if schedule.hoist_packs else []),
+        *([SplitKeysPass(schedule.split_keys)] if schedule.split_keys else []),
         *([CausalSkipPass()] if schedule.causal_skip else []),
         MaskToSpansPass(),
         FuseSweepsPass(),

@@ -26,7 +26,7 @@ struct Scratch {
 
 // What a thread's arrays have given back, for its next ones: memory that is fresh costs a page fault every 4 KiB.
 struct Pool {
-  static constexpr int most = 4;
+  static constexpr int most = 8;
   struct Piece {
     void *p;
     size_t bytes;
