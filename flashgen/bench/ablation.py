@@ -96,10 +96,11 @@ class Ablated(Peer):
 
 
 def switch_off(schedule: Schedule, field: str) -> Schedule:
-    """Raises InvalidArgument where the field is off."""
+    """Raises InvalidArgument where this kernel has it off."""
     off = replace(schedule, **OFF[field])
     if off == schedule:
-        raise InvalidArgument(field, repr(OFF[field][field]), "it is off by default")
+        allowed = "it is off in this kernel already; only what is on can be switched off"
+        raise InvalidArgument(field, repr(OFF[field][field]), allowed)
     return off
 
 
