@@ -78,7 +78,11 @@ REFUSED = {
     "ablation and memory": (["--ablate", "--memory"], "memory is True; with ablate, False is allowed"),
     "chart of memory": (["--memory", "--chart", "x.svg"], "chart is 'x.svg'; with memory none"),
     "json of hardware": (["--hardware", "--json", "x.json"], "json is 'x.json'; with hardware none"),
-    "clock of memory": (["--memory", "--clock", "cpu"], "clock is 'cpu'; with memory none is allowed"),
+    "chart of hardware": (["--hardware", "--chart", "x.svg"], "chart is 'x.svg'; with hardware none"),
+    "chart of ablation": (["--ablate", "--chart", "x.svg"], "chart is 'x.svg'; with ablate none"),
+    "peers of hardware": (["--hardware", "--peers", "none"], "peers is 'none'; with hardware none"),
+    "clock of memory": (["--memory", "--clock", "wall"], "clock is 'wall'; with memory none is allowed"),
+    "turns of memory": (["--memory", "--turns", "15"], "turns is 15; with memory none is allowed"),
     "target": (["--target", "cuda"], "target is 'cuda'; a CPU's target"),
     "json": (["--json", "figures.txt"], "json is 'figures.txt'; a name that ends in .json"),
     "chart": (["--chart", "figures.pdf"], "chart is 'figures.pdf'; a name that ends in .svg, .png"),
@@ -355,7 +359,7 @@ def test_every_choice_of_a_schedule_is_a_switch() -> None:
 
 
 def test_what_is_off_is_not_switched_off() -> None:
-    with pytest.raises(InvalidArgument, match="causal_skip is False; it is off by default"):
+    with pytest.raises(InvalidArgument, match="causal_skip is False; it is off in this kernel already; only what is on"):
         switch_off(Schedule(br=4, bc=4, panel=16, causal_skip=False), "causal_skip")
 
 
