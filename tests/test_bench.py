@@ -359,7 +359,9 @@ def test_every_choice_of_a_schedule_is_a_switch() -> None:
 
 
 def test_what_is_off_is_not_switched_off() -> None:
-    with pytest.raises(InvalidArgument, match="causal_skip is False; it is off in this kernel already; only what is on"):
+    with pytest.raises(
+        InvalidArgument, match="causal_skip is False; it is off in this kernel already; only what is on"
+    ):
         switch_off(Schedule(br=4, bc=4, panel=16, causal_skip=False), "causal_skip")
 
 

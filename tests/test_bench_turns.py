@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 
 import pytest
 
 from flashgen.bench import turns
+from flashgen.bench.results import Measured
+from flashgen.bench.tasks import Row
 from flashgen.bench.turns import (
     CPU,
     Clock,
@@ -63,6 +66,19 @@ def test_where_no_turn_counts() -> None:
     assert median_seconds(one, 50) == pytest.approx(2e-3)
     assert share_of_probe(one, 10**7, 50) is None
     assert ratios(one, other, 50)[1] == pytest.approx(2)
+
+
+def test_the_best_probe_is_that_of_all_rows() -> None:
+    """Where a row's turns were all disturbed, others show it: it has no share."""
+    good = Row("data", 1, "a", 10**7, seconds=[1e-3] * 5, probes=[GOOD] * 5)
+    busy = replace(good, method="b", seconds=[9e-3] * 5, probes=[(20.0, 20.0)] * 5)
+    elsewhere = replace(busy, threads=2)
+    rows = Measured([good, busy, elsewhere])
+    assert [rows.counted(row) for row in (good, busy, elsewhere)] == [5, 0, 5]
+    assert rows.share(good) == pytest.approx(10 / 50)
+    assert rows.share(busy) is None
+    assert rows.seconds(busy) == pytest.approx(9e-3)
+    assert rows.times_as_fast(good, busy)[1] == pytest.approx(9)
 
 
 def test_every_method_has_a_turn_in_each_round() -> None:

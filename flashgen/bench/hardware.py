@@ -11,13 +11,13 @@ from flashgen.bench.count import CACHE, Counts, count
 from flashgen.bench.methods import SCHEDULES
 from flashgen.bench.report import CLOCKS, figure
 from flashgen.bench.results import Results
-from flashgen.bench.tasks import EMITTED_1, EMITTED_2, RIGHT, STANDARD
+from flashgen.bench.tasks import EMITTED_1, EMITTED_2, RIGHT, STANDARD, STANDARD_TITLE
 from flashgen.targets.cpu import Avx2
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-TITLES = {STANDARD: "standard attention, NumPy", EMITTED_1: EMITTED_1, EMITTED_2: EMITTED_2}
+TITLES = {STANDARD: STANDARD_TITLE, EMITTED_1: EMITTED_1, EMITTED_2: EMITTED_2}
 COUNTED_LENGTH = 1024
 """Queries and keys, at most, of what is counted: valgrind is fifty times as slow as the machine."""
 

@@ -12,36 +12,28 @@ from flashgen.bench.tasks import OURS, RIGHT, SGEMM, Row
 from flashgen.bench.turns import Quartiles
 
 
-class Results:
-    """Rows of a run, by case, number of threads and method.
+class Measured:
+    """Rows by case, number of threads and method, and what follows from their turns alone."""
 
-    ours: the method that the others are compared with.
-    """
-
-    def __init__(self, rows: Sequence[Row], cases: Sequence[Case], ours: str = OURS):
-        self.ours = ours
+    def __init__(self, rows: Sequence[Row]):
         self.rows = rows
-        self.cases = {case.name: case for case in cases}
         self.threads = sorted({row.threads for row in rows})
-        self.compared = [name for name in dict.fromkeys(row.method for row in rows) if name != SGEMM]
-        """flashgen and its peers."""
         self._rows = {(row.case, row.threads, row.method): row for row in rows}
         self._best: dict[tuple[str, int], float] = {}
         for row in rows:
-            key = self._probed(row)
+            key = self.probed(row)
             self._best[key] = max(self._best.get(key, 0), turns.best_probe([row.series]))
 
-    def _probed(self, row: Row) -> tuple[str, int]:
-        """What the probes of a row measure: memory is read at a speed that depends on how much of it is."""
-        case = self.cases[row.case]
-        return (f"read {case.kv_bytes}" if case.reads else "fma"), row.threads
+    def probed(self, row: Row) -> tuple[str, int]:
+        """What the probes of a row measure, and on how many threads."""
+        return "fma", row.threads
 
     def get(self, case: str, threads: int, method: str) -> Row | None:
         return self._rows.get((case, threads, method))
 
     def best(self, row: Row) -> float:
         """The best probe of the run of what the row's probes measure."""
-        return self._best[self._probed(row)]
+        return self._best[self.probed(row)]
 
     def counted(self, row: Row) -> int:
         """How many of a row's turns count."""
@@ -53,6 +45,7 @@ class Results:
         return statistics.median(probes) if probes else None
 
     def seconds(self, row: Row) -> float:
+        """The median of the turns that count; of all, where none does."""
         return turns.median_seconds(row.series, self.best(row))
 
     def rate(self, row: Row) -> float:
@@ -60,12 +53,31 @@ class Results:
         return row.work / self.seconds(row) / 1e9
 
     def share(self, row: Row) -> float | None:
-        """Of the FMA peak, or of the read bandwidth, around each turn."""
+        """Of the FMA peak, or of the read bandwidth, around each turn; None where none counts."""
         return turns.share_of_probe(row.series, row.work, self.best(row))
 
     def times_as_fast(self, row: Row, other: Row) -> Quartiles:
         """How often a method could run while another runs once, of the same round."""
         return turns.ratios(other.series, row.series, self.best(row))
+
+
+class Results(Measured):
+    """Rows of a run of `flashgen bench`.
+
+    ours: the method that the others are compared with.
+    """
+
+    def __init__(self, rows: Sequence[Row], cases: Sequence[Case], ours: str = OURS):
+        self.ours = ours
+        self.cases = {case.name: case for case in cases}
+        self.compared = [name for name in dict.fromkeys(row.method for row in rows) if name != SGEMM]
+        """flashgen and its peers."""
+        super().__init__(rows)
+
+    def probed(self, row: Row) -> tuple[str, int]:
+        """Memory is read at a speed that depends on how much of it is."""
+        case = self.cases[row.case]
+        return (f"read {case.kv_bytes}" if case.reads else "fma"), row.threads
 
     def best_peer(self, case: str, threads: int) -> Row | None:
         """The fastest peer that is right."""

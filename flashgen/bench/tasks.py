@@ -14,7 +14,10 @@ WHOLE, WITHOUT = "whole kernel", "without "
 """Of an ablation: the method that all others are compared with, and what their names begin with."""
 
 STANDARD, EMITTED_1, EMITTED_2 = "numpy", "FlashAttention-1", "FlashAttention-2"
-"""Of the table of hardware: standard attention, and our kernels of schedules FA1 and FA2."""
+"""Standard attention, and our kernels of schedules FA1 and FA2: of `--hardware` and of `flashgen demo`."""
+LAZY, Q_OUTER = "  + lazy-rescale", "  + order q-outer"
+"""Of the demo: our kernels between the two."""
+STANDARD_TITLE = "standard attention, NumPy"
 
 SIDE = 2048
 """Rows and columns of the matrices of sgemm."""

@@ -276,7 +276,9 @@ def save(request: Request, results: Results, present: Sequence[str], absent: Seq
     if request.json is not None:
         from flashgen.bench.record import to_json
 
-        write_text("json", request.json, to_json(results, machine(present) | {"clock": request.clock}, absent))
+        write_text(
+            "json", request.json, to_json(results, machine(present) | {"clock": request.clock}, absent)
+        )
     if (path := request.chart) is not None:
         from flashgen.bench.chart import draw
 

@@ -12,7 +12,8 @@ import typer
 from flashgen.errors import InvalidArgument
 
 if TYPE_CHECKING:
-    from flashgen.cli.demo_timing import Row, Task
+    from flashgen.bench.tasks import Row
+    from flashgen.cli.demo_timing import Task
     from flashgen.targets.cpu import Cpu
 
 WRONG = 1
@@ -99,7 +100,7 @@ def compile_all(tasks: Sequence[Task], target: Cpu) -> None:
 def rows_of(tasks: Sequence[Task], threads: int) -> Iterator[Row]:
     """The rows of these tasks, as they are measured, by a process whose NumPy uses so many threads."""
     from flashgen.bench.process import in_new_process
-    from flashgen.cli.demo_timing import Row
+    from flashgen.bench.tasks import Row
 
     for fields in in_new_process("flashgen.cli.demo_timing", [asdict(task) for task in tasks], threads):
         yield Row(**fields)
