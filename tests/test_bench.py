@@ -230,6 +230,37 @@ def test_figures() -> None:
     assert results.mean_ratio(1, "openvino") is None
 
 
+def disturbed() -> Results:
+    """``a_run`` with one case more: a peer is four times as fast, but only four of nine turns count."""
+    busy = replace(TINY, name="busy")
+    probes = [(50.0, 50.0)] * 4 + [(50.0, 20.0)] * 5
+    ours, peer = made_up(busy, 1, OURS, 4), made_up(busy, 1, "torch", 1)
+    run = a_run()
+    rows = [*run.rows, replace(ours, probes=probes), peer]
+    return Results(rows, [*run.cases.values(), busy])
+
+
+def test_a_figure_of_few_turns_is_marked() -> None:
+    """And in no mean and no claim."""
+    results = disturbed()
+    cells = line(results, results.cases["busy"], 1, Notes())
+    assert cells[1:3] == ["~2.5", "10.0*"]
+    assert cells[5:] == ["-", "-", "~0.25 0.25-0.25", "4"]
+    assert results.mean_ratio(1) == pytest.approx(1)
+    text = " ".join(summary(results, [], "wall"))
+    assert "(geometric mean, without 1 of 3 cases: their ratios are marked ~)" in text
+    assert "A peer is faster in: decode on 1 thread (torch SDPA, 0.50 0.50-0.50)." in text
+    assert "~ marks a figure of all turns, disturbed ones too, because fewer than 5 count" in text
+    document = json.loads(to_json(results, {}, []))
+    figures = {(row["case"], row["method"]): row["figures"] for row in document["results"]}
+    marks = {
+        name: (each["few_turns_count"], each["few_rounds_count"]) for name, each in figures.items() if each
+    }
+    assert marks["busy", OURS] == (True, None)
+    assert marks["busy", "torch"] == (False, True)
+    assert marks["tiny", "torch"] == (False, False)
+
+
 def test_summary() -> None:
     text = " ".join(summary(a_run(), ["flex"], "wall"))
     assert "1 thread: flashgen is 1.00 times as fast as the best peer" in text
@@ -256,7 +287,9 @@ def test_chart(kind: str, tmp_path: Path) -> None:
 
     path = tmp_path / f"chart.{kind}"
     with path.open("wb") as file:
-        draw(a_run(), "abacus", kind, file)
+        draw(disturbed(), "abacus", kind, file)
+    if kind == "svg":
+        assert path.read_text().count("opacity: 0.4") == 1  # few of flashgen's turns count in one case
     assert path.read_bytes().startswith(b"<?xml" if kind == "svg" else b"\x89PNG")
 
 
@@ -369,11 +402,19 @@ def test_ablation_report() -> None:
     milliseconds = {WHOLE: 1, f"{WITHOUT}order": 1.5, f"{WITHOUT}panel": 1}
     rows = [made_up(TINY, 1, method, taken) for method, taken in milliseconds.items()]
     rows.append(Row(TINY.name, 1, f"{WITHOUT}base-2", 1, state=FAILED, note="CannotEmit: no exp"))
+    few = [(50.0, 50.0)] * 4 + [(20.0, 50.0)] * 5
+    rows.append(replace(made_up(TINY, 1, f"{WITHOUT}pack", 2), probes=few))
     results, notes = Results(rows, [TINY], WHOLE), Notes()
     table = ablation_report.make_table(results, notes)
     assert [list(column.cells) for column in table.columns] == [
-        [WHOLE, "order", "panel", "base-2"],
-        ["10.0 GFLOP/s, 0.20 of peak", "1.50 1.50-1.50  ", "1.00 1.00-1.00 ?", "failed [1]"],
+        [WHOLE, "order", "panel", "base-2", "pack"],
+        [
+            "10.0 GFLOP/s, 0.20 of peak",
+            "1.50 1.50-1.50  ",
+            "1.00 1.00-1.00 ?",
+            "failed [1]",
+            "~2.00 2.00-2.00 ?",
+        ],
     ]
     assert notes.lines() == ["[1] CannotEmit: no exp"]
-    assert "9 to 9 turns each count" in ablation_report.summary(results, "cpu")
+    assert "4 to 9 turns each count" in ablation_report.summary(results, "cpu")

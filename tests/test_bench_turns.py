@@ -57,7 +57,15 @@ def test_a_disturbed_turn_is_in_no_figure() -> None:
 
 def test_quartiles_are_not_taken_of_a_few() -> None:
     one = Series([1e-3] * 4 + [9e-3] * 8, [GOOD] * 4 + [BAD] * 8)
-    assert ratios(one, Series([1e-3] * 12, [GOOD] * 12), 50) == pytest.approx((1, 9, 9))
+    other = Series([1e-3] * 12, [GOOD] * 12)
+    assert turns.few(50, one, other)
+    assert ratios(one, other, 50) == pytest.approx((1, 9, 9))
+    assert median_seconds(one, 50) == pytest.approx(9e-3)
+    assert share_of_probe(one, 10**7, 50) is None
+    one.probes[4] = GOOD
+    assert not turns.few(50, one, other)
+    assert ratios(one, other, 50) == pytest.approx((1, 1, 5))
+    assert median_seconds(one, 50) == pytest.approx(1e-3)
 
 
 def test_where_no_turn_counts() -> None:

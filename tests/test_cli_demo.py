@@ -183,6 +183,22 @@ def test_explanation_follows_from_the_rows() -> None:
     assert "GFLOP/s: 50 on 1 thread, 50 on 2 threads" in text
 
 
+def test_what_few_turns_count_for_is_marked() -> None:
+    tasks = [*make_tasks(None, ((), 0), 1), *make_tasks(None, ((), 0), 2)]
+    rows = list(rows_of(tasks))
+    assert "~" not in " ".join(explain(Measured(rows), Avx2()))
+    busy = [
+        replace(row, probes=[(50.0, 20.0)] * 9) if row.method == EMITTED_2 and row.threads == 1 else row
+        for row in rows
+    ]
+    text = " ".join(explain(Measured(busy), Avx2()))
+    assert f"{EIGHT}: ~2.50 on 1 thread, 2.50 on 2 threads" in text
+    assert "FlashAttention-2 ~2.00 times." in text
+    assert "the time changes by ~-50.0 %" in text
+    assert "(O is divided once, not at every key tile) -25.0 %" in text
+    assert "~ marks a figure of all turns" in text
+
+
 def test_change_is_claimed_only_where_quartiles_agree() -> None:
     assert change((0.8, 0.9, 0.95)) == "-10.0 % (quartiles -20.0 and -5.0)"
     assert change((0.8, 0.9, 1.05)) == "-10.0 % (quartiles -20.0 and +5.0, not to be told from none)"

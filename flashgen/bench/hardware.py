@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from flashgen.bench.cases import FLOAT, Case
 from flashgen.bench.count import CACHE, Counts, count
 from flashgen.bench.methods import SCHEDULES
-from flashgen.bench.report import CLOCKS, figure
+from flashgen.bench.report import CLOCKS, FEW_COUNT, figure, mark
 from flashgen.bench.results import Results
 from flashgen.bench.tasks import EMITTED_1, EMITTED_2, RIGHT, STANDARD, STANDARD_TITLE
 from flashgen.targets.cpu import Avx2
@@ -75,7 +75,7 @@ def make_table(
         right = row if row is not None and row.state == RIGHT else None
         table.add_row(
             title,
-            figure(right and 1e3 * results.seconds(right), ".1f"),
+            f"{mark(results, right)}{1e3 * results.seconds(right):.1f}" if right else "-",
             figure(right and results.share(right), ".3f"),
             f"{1 - products(counted) / counts[method].instructions:.3f}",
             f"{counts[method].moved / 2**20:.1f}",
@@ -85,8 +85,9 @@ def make_table(
 
 def summary(counted: Case, clock: str) -> str:
     return (
-        f"{CLOCKS[clock]} Instructions and bytes are counted by valgrind on a call of {counted.label}, for "
-        f"AVX2, on one thread. The products take {products(counted)} vector multiply-adds; all else that is "
-        "executed, their loads included, is not products. Moved is what goes between memory and a cache of "
-        f"{CACHE >> 10} KiB; Q, K, V and O together have {least_moved(counted) / 2**20:.1f} MiB."
+        f"{CLOCKS[clock]} {FEW_COUNT} Instructions and bytes are counted by valgrind on a call of "
+        f"{counted.label}, for AVX2, on one thread. The products take {products(counted)} vector "
+        "multiply-adds; all else that is executed, their loads included, is not products. Moved is what goes "
+        f"between memory and a cache of {CACHE >> 10} KiB; Q, K, V and O together have "
+        f"{least_moved(counted) / 2**20:.1f} MiB."
     )

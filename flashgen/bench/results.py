@@ -39,13 +39,19 @@ class Measured:
         """How many of a row's turns count."""
         return len(turns.counted(self.best(row), row.series))
 
+    def few(self, row: Row, *others: Row) -> bool:
+        """Whether so few turns count, of all these methods in the same rounds, that figures are of all."""
+        return turns.few(self.best(row), row.series, *(other.series for other in others))
+
     def ceiling(self, row: Row) -> float | None:
-        """The median of the probes around the turns that count; None where none does."""
-        probes = [statistics.mean(row.probes[turn]) for turn in turns.counted(self.best(row), row.series)]
-        return statistics.median(probes) if probes else None
+        """The median of the probes around the turns that count; None if few do."""
+        if self.few(row):
+            return None
+        counted = turns.counted(self.best(row), row.series)
+        return statistics.median(statistics.mean(row.probes[turn]) for turn in counted)
 
     def seconds(self, row: Row) -> float:
-        """The median of the turns that count; of all, where none does."""
+        """The median of the turns that count; of all, if few do."""
         return turns.median_seconds(row.series, self.best(row))
 
     def rate(self, row: Row) -> float:
@@ -53,11 +59,11 @@ class Measured:
         return row.work / self.seconds(row) / 1e9
 
     def share(self, row: Row) -> float | None:
-        """Of the FMA peak, or of the read bandwidth, around each turn; None where none counts."""
+        """Of the FMA peak, or of the read bandwidth, around each turn; None if few count."""
         return turns.share_of_probe(row.series, row.work, self.best(row))
 
     def times_as_fast(self, row: Row, other: Row) -> Quartiles:
-        """How often a method could run while another runs once, of the same round."""
+        """How often a method could run while another runs once, of the same round; see ``few``."""
         return turns.ratios(other.series, row.series, self.best(row))
 
 
@@ -92,13 +98,19 @@ class Results(Measured):
             return None
         return peer, self.times_as_fast(ours, peer)
 
-    def mean_ratio(self, threads: int, method: str | None = None) -> float | None:
-        """The geometric mean, over the cases that both have, of how many times as fast as a method flashgen
-        is; as the best peer of each case, if no method is given. None where there is no such case."""
-        ratios = []
+    def pairs(self, threads: int, method: str | None = None) -> list[tuple[Row, Row]]:
+        """flashgen's row and that of a method, of the best peer if none is given: of each case that both
+        have."""
+        pairs = []
         for case in self.cases:
             ours = self.get(case, threads, self.ours)
             other = self.best_peer(case, threads) if method is None else self.get(case, threads, method)
             if ours and other and ours.state == other.state == RIGHT:
-                ratios.append(self.times_as_fast(ours, other)[1])
+                pairs.append((ours, other))
+        return pairs
+
+    def mean_ratio(self, threads: int, method: str | None = None) -> float | None:
+        """The geometric mean, over ``pairs``, of how many times as fast as the method flashgen is; without
+        those of which few turns count. None where there is no other."""
+        ratios = [self.times_as_fast(*pair)[1] for pair in self.pairs(threads, method) if not self.few(*pair)]
         return math.exp(statistics.mean(map(math.log, ratios))) if ratios else None

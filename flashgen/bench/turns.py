@@ -18,7 +18,8 @@ STEADY = 0.85
 """A turn counts if the probes right before and behind it are at least this share of the best one seen: else a
 neighbour had the core, or the clock was low."""
 FEWEST = 5
-"""Ratios that quartiles may be taken of: those of two or three would look sure of themselves."""
+"""Turns that figures may be taken of: quartiles of two or three would look sure of themselves. Where fewer
+count, figures are of all turns, and marked wherever they are shown."""
 SHORTEST = 0.002
 """Seconds that a turn takes at least: a call that is shorter is repeated."""
 MOST_CALLS = 1000
@@ -131,30 +132,38 @@ def counted(best: float, *series: Series) -> list[int]:
     return [turn for turn, counts in enumerate(each) if all(counts)]
 
 
+def few(best: float, *series: Series) -> bool:
+    """Whether fewer than FEWEST rounds count for all of these methods."""
+    return len(counted(best, *series)) < FEWEST
+
+
+def used(best: float, *series: Series) -> Sequence[int]:
+    """The rounds that figures are of: those that count or, if they are few, all."""
+    return range(len(series[0].seconds)) if few(best, *series) else counted(best, *series)
+
+
 def median_seconds(series: Series, best: float) -> float:
-    """Of the turns that count; of all, where none does."""
-    return statistics.median([series.seconds[turn] for turn in counted(best, series)] or series.seconds)
+    """Of the turns that count; of all, if few do."""
+    return statistics.median(series.seconds[turn] for turn in used(best, series))
 
 
 def share_of_probe(series: Series, work: float, best: float) -> float | None:
-    """Of the probes around each turn, the median of those that count; None where none does.
+    """Of the probes around each turn, the median of those that count; None if few do.
 
     work: of a call, in units of which a probe is so many billions a second.
     """
-    shares = [
+    if few(best, series):
+        return None
+    return statistics.median(
         work / series.seconds[turn] / 1e9 / statistics.mean(series.probes[turn])
         for turn in counted(best, series)
-    ]
-    return statistics.median(shares) if shares else None
+    )
 
 
 def ratios(series: Series, other: Series, best: float) -> Quartiles:
-    """Quartiles of a method's time as a share of another's in the same round; of rounds that count for both,
-    unless there are fewer than FEWEST."""
-    rounds: Sequence[int] = counted(best, series, other)
-    if len(rounds) < FEWEST:
-        rounds = range(len(series.seconds))
-    return quartiles([series.seconds[turn] / other.seconds[turn] for turn in rounds])
+    """Quartiles of a method's time as a share of another's in the same round; of rounds that count for both
+    or, if they are few, of all."""
+    return quartiles([series.seconds[turn] / other.seconds[turn] for turn in used(best, series, other)])
 
 
 def quartiles(values: Sequence[float]) -> Quartiles:

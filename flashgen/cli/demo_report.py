@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from flashgen.bench.report import count
+from flashgen.bench.report import FEW_COUNT, count, mark
 from flashgen.bench.results import Measured
 from flashgen.bench.tasks import EMITTED_1, EMITTED_2, LAZY, Q_OUTER, STANDARD_TITLE, Row
 from flashgen.bench.turns import STEADY, Quartiles
@@ -24,9 +24,9 @@ PASSES = (
 """A method, the one that it adds to, what it adds, and what that does."""
 
 
-def ratios(rows: Measured, data: str, threads: int, method: str, before: str) -> Quartiles:
-    """A method's time as a share of another's in the same round."""
-    return rows.times_as_fast(row_of(rows, data, threads, before), row_of(rows, data, threads, method))
+def pair(rows: Measured, data: str, threads: int, method: str, before: str) -> tuple[Row, Row]:
+    """What ``times_as_fast`` takes for a method's time as a share of another's."""
+    return row_of(rows, data, threads, before), row_of(rows, data, threads, method)
 
 
 def row_of(rows: Measured, data: str, threads: int, method: str) -> Row:
@@ -59,8 +59,8 @@ def make_table(rows: Measured) -> Table:
             table.add_row(
                 f"  {row.method}",
                 str(row.threads),
-                f"{1e3 * rows.seconds(row):.3f}",
-                f"{rows.rate(row):.1f}",
+                f"{mark(rows, row)}{1e3 * rows.seconds(row):.3f}",
+                f"{mark(rows, row)}{rows.rate(row):.1f}",
                 "not seen" if share is None else f"{share:.2f}",
                 f"{row.error:.1e}",
                 f"{row.bound_share:.3f}" + ("" if row.bound_share <= 1 else " WRONG"),
@@ -80,18 +80,20 @@ def how_measured(rows: Measured, target: Cpu) -> str:
     best = {row.threads: rows.best(row) for row in rows.rows}
     peaks = ", ".join(f"{best[n]:.0f} on {count(n)}" for n in rows.threads)
     enough = sorted(rows.counted(row) for row in rows.rows)
+    marked = f" {FEW_COUNT}" if any(rows.few(row) for row in rows.rows) else ""
     return (
         f"Target {target.name}. The methods of an input take turns. A turn counts if the FMA peak (fused "
         "multiply-adds on registers) right before and right behind it is at least "
         f"{STEADY:.0%} of the best one seen: {enough[0]} to {enough[-1]} turns did. Times, shares of "
-        f"the peak around each turn, and ratios are medians of those. GFLOP/s count the two matrix products. "
-        f"The best peak seen, GFLOP/s: {peaks}."
+        f"the peak around each turn, and ratios are medians of those.{marked} GFLOP/s count the two matrix "
+        f"products. The best peak seen, GFLOP/s: {peaks}."
     )
 
 
 def against_numpy(rows: Measured, target: Cpu) -> str:
     def figure(data: str, threads: int) -> str:
-        return f"{1 / ratios(rows, data, threads, EMITTED_2, STANDARD_TITLE)[1]:.2f} on {count(threads)}"
+        both = pair(rows, data, threads, EMITTED_2, STANDARD_TITLE)
+        return f"{mark(rows, *both)}{1 / rows.times_as_fast(*both)[1]:.2f} on {count(threads)}"
 
     figures = "; ".join(
         f"{data}: {', '.join(figure(data, n) for n in rows.threads)}" for data in inputs(rows)
@@ -105,11 +107,14 @@ def against_numpy(rows: Measured, target: Cpu) -> str:
 
 
 def by_pass(rows: Measured) -> str:
+    def changed(method: str, before: str) -> str:
+        both = pair(rows, EIGHT, 1, method, before)
+        return mark(rows, *both) + change(rows.times_as_fast(*both))
+
     steps = "; ".join(
-        f"{choice} ({effect}) {change(ratios(rows, EIGHT, 1, name, before))}"
-        for name, before, choice, effect in PASSES
+        f"{choice} ({effect}) {changed(name, before)}" for name, before, choice, effect in PASSES
     )
-    whole = change(ratios(rows, EIGHT, 1, EMITTED_2, EMITTED_1))
+    whole = changed(EMITTED_2, EMITTED_1)
     return f"From FlashAttention-1 to 2 ({EIGHT}, 1 thread) the time changes by {whole}: {steps}."
 
 
@@ -122,14 +127,15 @@ def change(ratios: Quartiles) -> str:
 
 def one_head(rows: Measured, target: Cpu) -> str:
     n = rows.threads[-1]
-    first, second = (
-        rows.seconds(row_of(rows, ONE, 1, name)) / rows.seconds(row_of(rows, ONE, n, name))
-        for name in (EMITTED_1, EMITTED_2)
-    )
+
+    def gain(method: str) -> str:
+        one, more = row_of(rows, ONE, 1, method), row_of(rows, ONE, n, method)
+        return f"{mark(rows, one) or mark(rows, more)}{rows.seconds(one) / rows.seconds(more):.2f} times"
+
     query_tiles = -(-LENGTH // tiles(target)[0])
     return (
-        f"With one head, {count(n)} make FlashAttention-1 {first:.2f} times as fast as one does, and "
-        f"FlashAttention-2 {second:.2f} times. The outer loop of FlashAttention-1 goes over keys and hands "
+        f"With one head, {count(n)} make FlashAttention-1 {gain(EMITTED_1)} as fast as one does, and "
+        f"FlashAttention-2 {gain(EMITTED_2)}. The outer loop of FlashAttention-1 goes over keys and hands "
         "its state on, so only batch and heads are parallel; that of FlashAttention-2 goes over "
         f"{query_tiles} query tiles, each on its own."
     )
