@@ -31,6 +31,8 @@ from flashgen.schedule import Schedule
 from flashgen.targets.cpu import Avx2
 from tests.sample_kernel import skip_unless_it_runs
 
+QUIET, DISTURBED = ((50.0, 40.0), (50.0, 40.0)), ((50.0, 40.0), (50.0, 20.0))
+"""Speeds before and behind a turn: the peak, and a product in caches."""
 TINY = Case("tiny", 1, 4, 2, 5, 9, 8)
 DECODE = Case("decode", 1, 4, 2, 1, 32, 8)
 
@@ -194,7 +196,7 @@ def test_a_method_that_fails_or_cannot(tiny) -> None:
 
 
 def made_up(case: Case, threads: int, method: str, milliseconds: float, **fields) -> Row:
-    probes = [(50.0, 50.0)] * 9
+    probes = [QUIET] * 9
     return Row(case.name, threads, method, 10**7, seconds=[milliseconds / 1e3] * 9, probes=probes, **fields)
 
 
@@ -233,7 +235,7 @@ def test_figures() -> None:
 def disturbed() -> Results:
     """``a_run`` with one case more: a peer is four times as fast, but only four of nine turns count."""
     busy = replace(TINY, name="busy")
-    probes = [(50.0, 50.0)] * 4 + [(50.0, 20.0)] * 5
+    probes = [QUIET] * 4 + [DISTURBED] * 5
     ours, peer = made_up(busy, 1, OURS, 4), made_up(busy, 1, "torch", 1)
     run = a_run()
     rows = [*run.rows, replace(ours, probes=probes), peer]
@@ -311,6 +313,8 @@ def test_bench_measures(tmp_path: Path) -> None:
     assert [row["method"] for row in rows] == [OURS, "numpy", SGEMM, OURS, "numpy"]
     assert all(row["state"] == RIGHT and row["figures"]["rate"] > 0 for row in rows)
     assert all(len(row["seconds"]) == len(row["probes"]) >= 2 for row in rows)
+    kinds = [{len(speeds) for pair in row["probes"] for speeds in pair} for row in rows]
+    assert kinds == [{2}, {2}, {2}, {1}, {1}]  # decoding is bounded by memory
 
 
 @pytest.mark.parametrize("key", PEERS)
@@ -402,7 +406,7 @@ def test_ablation_report() -> None:
     milliseconds = {WHOLE: 1, f"{WITHOUT}order": 1.5, f"{WITHOUT}panel": 1}
     rows = [made_up(TINY, 1, method, taken) for method, taken in milliseconds.items()]
     rows.append(Row(TINY.name, 1, f"{WITHOUT}base-2", 1, state=FAILED, note="CannotEmit: no exp"))
-    few = [(50.0, 50.0)] * 4 + [(20.0, 50.0)] * 5
+    few = [QUIET] * 4 + [DISTURBED] * 5
     rows.append(replace(made_up(TINY, 1, f"{WITHOUT}pack", 2), probes=few))
     results, notes = Results(rows, [TINY], WHOLE), Notes()
     table = ablation_report.make_table(results, notes)

@@ -42,7 +42,7 @@ def rows_of(tasks: Sequence[Task], share: float = 0.1) -> Iterator[Row]:
     for task in tasks:
         for method in task.methods:
             seconds = [MILLISECONDS[method] / 1e3 / task.threads] * 9
-            probes = [(50.0, 50.0)] * 9
+            probes = [((50.0, 40.0), (50.0, 40.0))] * 9
             row = Row(task.data, task.threads, method, 10**7, error=1e-6, bound_share=share)
             yield replace(row, seconds=seconds, probes=probes)
 
@@ -188,7 +188,9 @@ def test_what_few_turns_count_for_is_marked() -> None:
     rows = list(rows_of(tasks))
     assert "~" not in " ".join(explain(Measured(rows), Avx2()))
     busy = [
-        replace(row, probes=[(50.0, 20.0)] * 9) if row.method == EMITTED_2 and row.threads == 1 else row
+        replace(row, probes=[((50.0, 40.0), (50.0, 20.0))] * 5 + [((50.0, 40.0),) * 2] * 4)
+        if row.method == EMITTED_2 and row.threads == 1
+        else row
         for row in rows
     ]
     text = " ".join(explain(Measured(busy), Avx2()))

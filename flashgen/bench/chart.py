@@ -81,4 +81,4 @@ def height(results: Results, case: str, threads: int, method: str) -> float | No
     if row is None or row.state != RIGHT:
         return None
     share = results.share(row)
-    return results.rate(row) / results.best(row) if share is None else share
+    return results.rate(row) / results.best(row)[0] if share is None else share

@@ -14,9 +14,9 @@ from dataclasses import asdict, replace
 from flashgen.bench.measure import expect
 from flashgen.bench.methods import make_method
 from flashgen.bench.prepare import make_arrays, prepare, prepare_sgemm
-from flashgen.bench.probes import Probe, fma_probe, read_probe
+from flashgen.bench.probes import Probe, compute_probe, read_probe
 from flashgen.bench.tasks import SGEMM, Row, Task
-from flashgen.bench.turns import CPU, WALL, Patience, best_probe, take_turns
+from flashgen.bench.turns import CPU, WALL, Patience, Speeds, best_speeds, fastest, take_turns
 from flashgen.targets import find
 from flashgen.targets.cpu import Cpu
 
@@ -29,7 +29,7 @@ class Measurer:
     """Measures tasks one after the other, and remembers how fast the machine was at its best."""
 
     def __init__(self) -> None:
-        self.best: dict[str, float] = {}
+        self.best: dict[str, Speeds] = {}
 
     def rows(self, task: Task) -> Iterator[Row]:
         """Check each method, then let those that are right take turns."""
@@ -50,9 +50,9 @@ class Measurer:
         known, probe = make_probe(task, target)
         patience = Patience(task.turns, seconds=SECONDS, limit=LIMIT)
         series = (
-            take_turns(calls, probe, patience, self.best.get(known, 0), CLOCKS[task.clock]) if calls else {}
+            take_turns(calls, probe, patience, self.best.get(known, ()), CLOCKS[task.clock]) if calls else {}
         )
-        self.best[known] = max(self.best.get(known, 0), best_probe(series.values()))
+        self.best[known] = fastest(self.best.get(known, ()), best_speeds(series.values()))
         for name, row in rows.items():
             turns = series.get(name)
             yield row if turns is None else replace(row, seconds=turns.seconds, probes=turns.probes)
@@ -63,7 +63,7 @@ def make_probe(task: Task, target: Cpu) -> tuple[str, Probe]:
     clock = CLOCKS[task.clock]
     if task.case.reads:
         return f"read {task.case.kv_bytes}", read_probe(target, task.threads, task.case.kv_bytes, clock)
-    return "fma", fma_probe(target, task.threads, clock)
+    return "fma", compute_probe(target, task.threads, clock)
 
 
 def main() -> None:

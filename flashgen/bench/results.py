@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from flashgen.bench import turns
 from flashgen.bench.cases import Case
 from flashgen.bench.tasks import OURS, RIGHT, SGEMM, Row
-from flashgen.bench.turns import Quartiles
+from flashgen.bench.turns import Quartiles, Speeds
 
 
 class Measured:
@@ -19,10 +19,10 @@ class Measured:
         self.rows = rows
         self.threads = sorted({row.threads for row in rows})
         self._rows = {(row.case, row.threads, row.method): row for row in rows}
-        self._best: dict[tuple[str, int], float] = {}
+        self._best: dict[tuple[str, int], Speeds] = {}
         for row in rows:
             key = self.probed(row)
-            self._best[key] = max(self._best.get(key, 0), turns.best_probe([row.series]))
+            self._best[key] = turns.fastest(self._best.get(key, ()), turns.best_speeds([row.series]))
 
     def probed(self, row: Row) -> tuple[str, int]:
         """What the probes of a row measure, and on how many threads."""
@@ -31,8 +31,8 @@ class Measured:
     def get(self, case: str, threads: int, method: str) -> Row | None:
         return self._rows.get((case, threads, method))
 
-    def best(self, row: Row) -> float:
-        """The best probe of the run of what the row's probes measure."""
+    def best(self, row: Row) -> Speeds:
+        """The best speeds of the run of what the row's probes measure."""
         return self._best[self.probed(row)]
 
     def counted(self, row: Row) -> int:
@@ -48,7 +48,7 @@ class Measured:
         if self.few(row):
             return None
         counted = turns.counted(self.best(row), row.series)
-        return statistics.median(statistics.mean(row.probes[turn]) for turn in counted)
+        return statistics.median(row.series.ceiling(turn) for turn in counted)
 
     def seconds(self, row: Row) -> float:
         """The median of the turns that count; of all, if few do."""

@@ -88,12 +88,14 @@ def compile_all(tasks: Sequence[Task], target: Cpu) -> None:
 
     from flashgen.cli.demo_timing import compile_method
     from flashgen.runtime.peak import measure_peak
+    from flashgen.runtime.product import measure_product
 
     wanted = {(task.shape[3], task.head_dim_v, method) for task in tasks for method in task.methods}
     with ThreadPoolExecutor(COMPILERS) as pool:
-        peak = pool.submit(measure_peak, target, 1, 0.001, 1)
+        peak = pool.submit(measure_peak, target, seconds=0.001)
+        product = pool.submit(measure_product, target, seconds=0.001)
         kernels = [pool.submit(compile_method, d, dv, method, target) for d, dv, method in sorted(wanted)]
-        for job in (peak, *kernels):
+        for job in (peak, product, *kernels):
             job.result()
 
 

@@ -78,13 +78,13 @@ def explain(rows: Measured, target: Cpu) -> list[str]:
 
 def how_measured(rows: Measured, target: Cpu) -> str:
     best = {row.threads: rows.best(row) for row in rows.rows}
-    peaks = ", ".join(f"{best[n]:.0f} on {count(n)}" for n in rows.threads)
+    peaks = ", ".join(f"{best[n][0]:.0f} on {count(n)}" for n in rows.threads)
     enough = sorted(rows.counted(row) for row in rows.rows)
     marked = f" {FEW_COUNT}" if any(rows.few(row) for row in rows.rows) else ""
     return (
         f"Target {target.name}. The methods of an input take turns. A turn counts if the FMA peak (fused "
-        "multiply-adds on registers) right before and right behind it is at least "
-        f"{STEADY:.0%} of the best one seen: {enough[0]} to {enough[-1]} turns did. Times, shares of "
+        "multiply-adds on registers) and a product of tiles in caches, right before and right behind it, are "
+        f"at least {STEADY:.0%} of the best seen: {enough[0]} to {enough[-1]} turns did. Times, shares of "
         f"the peak around each turn, and ratios are medians of those.{marked} GFLOP/s count the two matrix "
         f"products. The best peak seen, GFLOP/s: {peaks}."
     )

@@ -82,7 +82,7 @@ def compile_method(head_dim: int, head_dim_v: int, method: str, target: Cpu) -> 
 def measure(task: Task, target: Cpu) -> Iterator[Row]:
     """Check each method, then let them take turns."""
     from flashgen.bench.measure import expect, operations
-    from flashgen.bench.probes import fma_probe
+    from flashgen.bench.probes import compute_probe
     from flashgen.bench.standard import standard_attention
     from flashgen.problem import Problem
 
@@ -99,7 +99,7 @@ def measure(task: Task, target: Cpu) -> Iterator[Row]:
     expected = expect(problem, q, k, v, 1 / math.sqrt(q.shape[3]))
     outputs = {name: call() for name, call in calls.items()}
     work = operations(problem, q, k, v)
-    series = take_turns(calls, fma_probe(target, task.threads), PATIENCE)
+    series = take_turns(calls, compute_probe(target, task.threads), PATIENCE)
     for name in task.methods:
         o, lse = expected.deviations(*outputs[name])
         yield Row(
