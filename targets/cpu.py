@@ -41,6 +41,8 @@ class Cpu(Target):
     """Threads that a kernel can be told to use."""
     vectors: ClassVar[str]
     """The file of the language's folder that has its operations on vectors."""
+    scale_rows: ClassVar[str] = "scale_rows.hpp"
+    """The file that has the product of rows with a factor each."""
     flags: ClassVar[tuple[str, ...]]
     """Compiler flags that choose the instruction set."""
     features: ClassVar[tuple[str, ...]]
@@ -52,7 +54,7 @@ class Cpu(Target):
         dots = PACKED if schedule.panel else IN_PLACE
         rows = ("group_rows.hpp",) if schedule.group_rows else ()
         storage = (*self.dtypes[problem.dtype], self.vectors, "math.hpp", "storage.hpp", "tiles.hpp")
-        return (*storage, *rows, *dots, "sweep.hpp", "memory.hpp", "threads.hpp")
+        return (*storage, self.scale_rows, *rows, *dots, "sweep.hpp", "memory.hpp", "threads.hpp")
 
     def fill(self, problem: Problem, schedule: Schedule) -> Schedule:
         panel = self.micro[1] if schedule.panel is None else schedule.panel

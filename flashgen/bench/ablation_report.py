@@ -52,7 +52,8 @@ def summary(results: Results, clock: str) -> str:
         f"{CLOCKS[clock]} Each line is the kernel with one thing switched off, and how many times as long it "
         "takes as the whole kernel in the same round: median and quartiles; ? where they do not tell it from "
         f"none. Tile sizes stay as they are. {min(taken, default=0)} to {max(taken, default=0)} turns each "
-        f"count. {FEW_COUNT} What fails cannot be left out, for the reason given. fuse-sweeps off: each "
+        f"count. {FEW_COUNT} What fails cannot be left out, for the reason given. panel off: nothing is "
+        "packed. causal_skip off: the mask is not split off, every key tile has it. fuse-sweeps off: each "
         "reduction is a sweep of its own, and so is each operation that feeds it. micro-tiles off: register "
-        "blocks of one row."
+        "blocks of one row. rescale-skip off: rows are multiplied by a factor of 1, too."
     )
