@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from flashgen.bench import ablation_report, memory_report
-from flashgen.bench.ablation import OFF, Ablated, switch_off, switches
+from flashgen.bench import memory_report
 from flashgen.bench.cases import CASES, Case, choose_cases, parse_shape
 from flashgen.bench.measure import Expected, expect, operations
 from flashgen.bench.memory import Usage
@@ -22,13 +21,13 @@ from flashgen.bench.record import to_json
 from flashgen.bench.report import Notes, line, make_table, summary
 from flashgen.bench.results import Results
 from flashgen.bench.standard import standard_attention
-from flashgen.bench.tasks import CANNOT, FAILED, OURS, RIGHT, SGEMM, WHOLE, WITHOUT, WRONG, Row, Task
+from flashgen.bench.tasks import CANNOT, FAILED, OURS, RIGHT, SGEMM, WRONG, Row, Task
 from flashgen.cli.bench import parse_threads
 from flashgen.cli.main import app
 from flashgen.errors import InvalidArgument
 from flashgen.problem import Problem
-from flashgen.schedule import Schedule
 from flashgen.targets.cpu import Avx2
+from tests.compiled import quick_compiler
 from tests.sample_kernel import skip_unless_it_runs
 
 QUIET, DISTURBED = ((50.0, 40.0), (50.0, 40.0)), ((50.0, 40.0), (50.0, 20.0))
@@ -306,7 +305,8 @@ def test_bench_measures(tmp_path: Path) -> None:
     path = tmp_path / "out.json"
     words = ["--shape", "1,4,2,16,16,8,causal", "--shape", "1,4,2,1,32,8", "--peers", "numpy", "--turns", "2"]
     words += ["--target", "avx2", "--clock", "cpu", "--json", str(path)]
-    done = CliRunner().invoke(app, ["bench", *words])
+    with quick_compiler():
+        done = CliRunner().invoke(app, ["bench", *words])
     assert done.exit_code == 0, done.output
     assert "1,4,2,16,16,8,causal" in done.stdout
     rows = json.loads(path.read_text())["results"]
@@ -345,7 +345,8 @@ def test_memory(tmp_path: Path) -> None:
     skip_unless_it_runs(Avx2())
     path = tmp_path / "out.json"
     words = ["--shape", "1,4,4,512,512,16", "--peers", "numpy", "--target", "avx2", "--json", str(path)]
-    done = CliRunner().invoke(app, ["bench", "--memory", *words])
+    with quick_compiler():
+        done = CliRunner().invoke(app, ["bench", "--memory", *words])
     assert done.exit_code == 0, done.output
     usages = json.loads(path.read_text())["bytes_above_inputs_and_output"]
     ours, numpy = (usage["above"] for usage in usages)
@@ -368,57 +369,3 @@ def test_memory_report() -> None:
         ["3.0", ""],
     ]
     assert notes.lines() == ["[1] torch SDPA: MemoryError"]
-
-
-def test_ablation() -> None:
-    """Each switch makes another kernel that is right, or says why it cannot."""
-    skip_unless_it_runs(Avx2())
-    case = parse_shape("1,2,2,40,40,8,causal")
-    arrays = make_arrays(case)
-    expected = expect(case.problem, *arrays, case.head_dim**-0.5)
-    names = switches(case.problem, Avx2())
-    assert {"order", "lazy_rescale", "causal_skip", "panel", "fuse-sweeps", "accumulate"} < set(names)
-    assert not {"lazy-rescale", "causal-skip", "pack"} & set(names)  # their fields say it
-    rows = {}
-    for name in names:
-        row, _ = prepare(Ablated(1, Avx2(), name), case, arrays, expected, Row("", 1, name, 1))
-        rows[name] = row
-        assert row.state == RIGHT or row.note.startswith(("IllegalPass: ", "CannotEmit: ", "InvalidArg")), row
-    right = {name for name, row in rows.items() if row.state == RIGHT}
-    assert right >= {"order", "lazy_rescale", "causal_skip", "fold-scale", "nan-in-sum", "keep-state"}
-    assert right >= {"fuse-sweeps", "accumulate", "micro-tiles"}
-
-
-def test_every_choice_of_a_schedule_is_a_switch() -> None:
-    """Whoever adds a field adds the value that switches it off."""
-    sizes = {"br", "bc"}
-    assert {field.name for field in fields(Schedule)} - sizes == set(OFF)
-
-
-def test_what_is_off_is_not_switched_off() -> None:
-    with pytest.raises(
-        InvalidArgument, match="causal_skip is False; it is off in this kernel already; only what is on"
-    ):
-        switch_off(Schedule(br=4, bc=4, panel=16, causal_skip=False), "causal_skip")
-
-
-def test_ablation_report() -> None:
-    milliseconds = {WHOLE: 1, f"{WITHOUT}order": 1.5, f"{WITHOUT}panel": 1}
-    rows = [made_up(TINY, 1, method, taken) for method, taken in milliseconds.items()]
-    rows.append(Row(TINY.name, 1, f"{WITHOUT}base-2", 1, state=FAILED, note="CannotEmit: no exp"))
-    few = [QUIET] * 4 + [DISTURBED] * 5
-    rows.append(replace(made_up(TINY, 1, f"{WITHOUT}pack", 2), probes=few))
-    results, notes = Results(rows, [TINY], WHOLE), Notes()
-    table = ablation_report.make_table(results, notes)
-    assert [list(column.cells) for column in table.columns] == [
-        [WHOLE, "order", "panel", "base-2", "pack"],
-        [
-            "10.0 GFLOP/s, 0.20 of peak",
-            "1.50 1.50-1.50  ",
-            "1.00 1.00-1.00 ?",
-            "failed [1]",
-            "~2.00 2.00-2.00 ?",
-        ],
-    ]
-    assert notes.lines() == ["[1] CannotEmit: no exp"]
-    assert "4 to 9 turns each count" in ablation_report.summary(results, "cpu")

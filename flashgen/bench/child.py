@@ -21,8 +21,9 @@ from flashgen.targets import find
 from flashgen.targets.cpu import Cpu
 
 CLOCKS = {"wall": WALL, "cpu": CPU}
-SECONDS, LIMIT = 1.0, 30.0
-"""That turns go on at least; after which the least number of them will do, even if some do not count."""
+SECONDS, PATIENCE = 1.0, 2.0
+"""That turns go on at least; and, for each turn that has to count, after which as many turns will do, even if
+some do not count."""
 
 
 class Measurer:
@@ -48,7 +49,7 @@ class Measurer:
             if prepared is not None:
                 calls[name] = prepared.call
         known, probe = make_probe(task, target)
-        patience = Patience(task.turns, seconds=SECONDS, limit=LIMIT)
+        patience = Patience(task.turns, seconds=SECONDS, limit=PATIENCE * task.turns)
         series = (
             take_turns(calls, probe, patience, self.best.get(known, ()), CLOCKS[task.clock]) if calls else {}
         )
