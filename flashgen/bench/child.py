@@ -21,9 +21,9 @@ from flashgen.targets import find
 from flashgen.targets.cpu import Cpu
 
 CLOCKS = {"wall": WALL, "cpu": CPU}
-SECONDS, PATIENCE = 1.0, 2.0
-"""That turns go on at least; and, for each turn that has to count, after which as many turns will do, even if
-some do not count."""
+SECONDS, PATIENCE = 1.0, 0.4
+"""That turns go on at least; and, for each turn of each method that is to count, after which as many turns
+will do, even if some do not count."""
 
 
 class Measurer:
@@ -49,7 +49,8 @@ class Measurer:
             if prepared is not None:
                 calls[name] = prepared.call
         known, probe = make_probe(task, target)
-        patience = Patience(task.turns, seconds=SECONDS, limit=PATIENCE * task.turns)
+        limit = PATIENCE * task.turns * len(calls)
+        patience = Patience(task.turns, seconds=SECONDS, limit=limit)
         series = (
             take_turns(calls, probe, patience, self.best.get(known, ()), CLOCKS[task.clock]) if calls else {}
         )
