@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from flashgen.bench import memory_report
 from flashgen.bench.cases import CASES, Case, choose_cases, parse_shape
 from flashgen.bench.measure import Expected, expect, operations
-from flashgen.bench.memory import Usage
+from flashgen.bench.memory import Usage, small
 from flashgen.bench.peers import PEERS, choose_peers
 from flashgen.bench.peers.base import Peer, Prepared, masked, top_left, visible
 from flashgen.bench.prepare import Arrays, make_arrays, prepare
@@ -383,6 +383,19 @@ def test_memory(tmp_path: Path) -> None:
     assert [usage["method"] for usage in usages] == [OURS, "numpy"]
     assert numpy > 4 * 512 * 512 * 4 > 2 * ours
     assert f"{numpy / 2**20:.1f}" in done.stdout
+
+
+@pytest.mark.parametrize(
+    "text", ["1,2,1,256,256,8,causal", "1,2,1,256,2048,8,causal", "1,2,1,60,64,8,causal"]
+)
+@pytest.mark.parametrize("queries", [None, 1])
+def test_the_small_call_before_has_the_same_forms(text: str, queries: int | None) -> None:
+    """Forms are asked for by their number, and depend on where a mask is aligned."""
+    case = parse_shape(text)
+    case = replace(case, nq=queries or case.nq)
+    before = small(case)
+    assert max(before.nq, before.nk) <= 64
+    assert (masked(before), top_left(before)) == (masked(case), top_left(case))
 
 
 def test_memory_report() -> None:

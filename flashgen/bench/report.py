@@ -172,7 +172,7 @@ def products(results: Results) -> str:
 
 FEW_COUNT = (
     f"{FEW} marks a figure of all turns, disturbed ones too, because fewer than {FEWEST} count; there is no "
-    "share then, and no mean and no claim is made of it."
+    "share then."
 )
 
 
@@ -190,7 +190,7 @@ def how_measured(results: Results, clock: str) -> str:
         "product of tiles in caches, which shows neighbours that the peak does not. A turn counts if "
         f"all are at least {STEADY:.0%} of the best seen ({', '.join(sorted(ceilings))}); 'turns' is the "
         "fewest that count for a method. Rates and shares are medians of those; 'times best peer' is the "
-        f"median, with quartiles, of ratios of one round, and * is the best peer. {FEW_COUNT} GFLOP/s count "
-        "4 B Hq Nq Nk D, half for causal; GB/s count K and V once. Each result is within the bound of the "
-        "float64 reference."
+        f"median, with quartiles, of ratios of one round, and * is the best peer. {FEW_COUNT} Such ratios "
+        "are in no mean, and no peer is said to be faster by them. GFLOP/s count 4 B Hq Nq Nk D, half for "
+        "causal; GB/s count K and V once. Each result is within the bound of the float64 reference."
     )
