@@ -13,9 +13,8 @@ from typer.testing import CliRunner
 from flashgen.bench import memory_report
 from flashgen.bench.cases import CASES, Case, choose_cases, parse_shape
 from flashgen.bench.measure import Expected, expect, operations
-from flashgen.bench.memory import Usage, small
-from flashgen.bench.peers import PEERS, choose_peers
-from flashgen.bench.peers.base import Peer, Prepared, masked, top_left, visible
+from flashgen.bench.memory import Usage
+from flashgen.bench.peers.base import Peer, Prepared
 from flashgen.bench.prepare import Arrays, make_arrays, prepare
 from flashgen.bench.record import to_json
 from flashgen.bench.report import Notes, line, make_table, summary
@@ -24,7 +23,6 @@ from flashgen.bench.standard import standard_attention
 from flashgen.bench.tasks import CANNOT, FAILED, OURS, RIGHT, SGEMM, WRONG, Row, Task
 from flashgen.cli.bench import parse_threads
 from flashgen.cli.main import app
-from flashgen.errors import InvalidArgument
 from flashgen.problem import Problem
 from flashgen.targets.cpu import Avx2
 from tests.compiled import quick_compiler
@@ -101,16 +99,6 @@ def test_refused(words: list[str], message: str) -> None:
 
 def test_threads() -> None:
     assert parse_threads("2, 1,2") == [1, 2]
-
-
-def test_peers_that_are_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(PEERS["torch"], "version", lambda: None)
-    present, absent = choose_peers("all")
-    assert "torch" in absent
-    assert "numpy" in present
-    assert choose_peers("none") == ([], [])
-    with pytest.raises(InvalidArgument, match=r"torch is not installed: pip install 'flashgen\[bench\]'"):
-        choose_peers("numpy,torch")
 
 
 @pytest.mark.parametrize("causal", [False, True])
@@ -317,52 +305,6 @@ def test_bench_measures(tmp_path: Path) -> None:
     assert kinds == [{2}, {2}, {2}, {1}, {1}]  # decoding is bounded by memory
 
 
-@pytest.mark.parametrize("key", PEERS)
-def test_peer_is_right(key: str) -> None:
-    """Each library that is installed, on cases of every kind; flex compiles too long for a test."""
-    if PEERS[key].version() is None or key == "flex":
-        pytest.skip(f"{key} is not installed, or compiles for a while")
-    peer = PEERS[key](1)
-    texts = ("1,2,2,16,16,8", "1,4,2,16,16,8,causal", "2,4,2,1,40,8", "1,4,2,1,40,8,causal")
-    for text in (*texts, "1,4,2,3,16,8,causal", "2,2,2,5,16,8,causal"):
-        case = parse_shape(text)
-        arrays = make_arrays(case)
-        expected = expect(case.problem, *arrays, case.head_dim**-0.5)
-        row, _ = prepare(peer, case, arrays, expected, Row(case.name, 1, key, case.work))
-        assert row.state == RIGHT, row
-        assert not any(fate.startswith((WRONG, FAILED)) for fate in row.forms.values()), row.forms
-        if masked(case) and not top_left(case):
-            assert row.forms.keys() >= FORMS_OF_SHORT_QUERIES.get(key, set())
-
-
-FORMS_OF_SHORT_QUERIES = {"torch": {"causal_lower_right", "mask"}, "onnxruntime": {"Attention, mask"}}
-
-
-@pytest.mark.skipif(PEERS["onnxruntime"].version() is None, reason="onnxruntime is not installed")
-def test_queries_behind_a_cache() -> None:
-    """GroupQueryAttention has the keys before the queries in a cache: that is the mask of short queries."""
-    q, k, v = make_arrays(case := parse_shape("1,4,2,3,16,8,causal"))
-    peer = PEERS["onnxruntime"](1)
-    forms = peer.forms(case, q, k, v)
-    prepared = forms["GroupQueryAttention"]()
-    o = prepared.read(prepared.call())
-    expected = expect(case.problem, q, k, v, case.head_dim**-0.5)
-    assert expected.deviation_of_o(o).share <= 1
-    assert "GroupQueryAttention" not in peer.forms(replace(case, batch=2), q, k, v)
-
-
-def test_a_mask_for_short_queries() -> None:
-    """Aligned bottom-right, and needed for more than one row only."""
-    case = parse_shape("1,2,1,2,4,8,causal")
-    assert masked(case) and not top_left(case)
-    seen = [[True, True, True, False], [True] * 4]
-    assert visible(case).tolist() == seen
-    assert visible(case, 2).tolist() == seen * 2
-    one = parse_shape("1,2,1,1,4,8,causal")
-    assert not masked(one) and top_left(one)
-    assert top_left(parse_shape("1,2,1,4,4,8,causal"))
-
-
 def test_table_has_a_line_for_each_case_and_number_of_threads() -> None:
     results = a_run()
     table = make_table(results, Notes())
@@ -383,19 +325,6 @@ def test_memory(tmp_path: Path) -> None:
     assert [usage["method"] for usage in usages] == [OURS, "numpy"]
     assert numpy > 4 * 512 * 512 * 4 > 2 * ours
     assert f"{numpy / 2**20:.1f}" in done.stdout
-
-
-@pytest.mark.parametrize(
-    "text", ["1,2,1,256,256,8,causal", "1,2,1,256,2048,8,causal", "1,2,1,60,64,8,causal"]
-)
-@pytest.mark.parametrize("queries", [None, 1])
-def test_the_small_call_before_has_the_same_forms(text: str, queries: int | None) -> None:
-    """Forms are asked for by their number, and depend on where a mask is aligned."""
-    case = parse_shape(text)
-    case = replace(case, nq=queries or case.nq)
-    before = small(case)
-    assert max(before.nq, before.nk) <= 64
-    assert (masked(before), top_left(before)) == (masked(case), top_left(case))
 
 
 def test_memory_report() -> None:
