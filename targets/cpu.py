@@ -51,6 +51,8 @@ class Cpu(Target):
     """Threads that a kernel can be told to use."""
     vectors: ClassVar[str]
     """The file of the language's folder that has its operations on vectors."""
+    scale_rows: ClassVar[str] = "scale_rows.hpp"
+    """The file that has the product of rows with a factor each."""
     flags: ClassVar[tuple[str, ...]]
     """Compiler flags that choose the instruction set."""
     features: ClassVar[tuple[str, ...]]
@@ -61,7 +63,7 @@ class Cpu(Target):
     def layers(self, problem: Problem, kernel: KernelPlan) -> tuple[str, ...]:
         storage = (*self.dtypes[problem.dtype], self.vectors, "math.hpp", "storage.hpp", "tiles.hpp")
         some = (name for name, wanted in LAYERS.items() if wanted & kernel.operations)
-        return (*storage, *some, "sweep.hpp", "memory.hpp", "threads.hpp")
+        return (*storage, self.scale_rows, *some, "sweep.hpp", "memory.hpp", "threads.hpp")
 
     def fill(self, problem: Problem, schedule: Schedule) -> Schedule:
         panel = self.micro[1] if schedule.panel is None else schedule.panel

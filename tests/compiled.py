@@ -7,6 +7,7 @@ kernels share a translation unit, each in a namespace of its own. Nothing is cha
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -127,6 +128,19 @@ def compiled(text: str, build: Build) -> Path:
         pytest.skip(str(reason))
     key = make_key(text, flags, compiler.identity)
     return fetch(key, lambda made: compiler.compile(text, made, flags))
+
+
+@contextmanager
+def quick_compiler() -> Iterator[None]:
+    """What compiles kernels for the runtime, in child processes too, does it as for ``Build``: with -O1, into
+    the cache of the tests. Skips the test where there is no compiler."""
+    try:
+        command = shlex.join(find_compiler().command)
+    except MissingTool as reason:
+        pytest.skip(str(reason))
+    with own_cache(), pytest.MonkeyPatch.context() as patch:
+        patch.setenv("CXX", shlex.join(["sh", "-c", f'exec {command} "$@" -O1', "c++"]))
+        yield
 
 
 @contextmanager

@@ -44,9 +44,11 @@ def test_hardware_table() -> None:
     counted = hardware.small(case)
     assert counted == Case("1,1,1,1024,1024,64", 1, 1, 1, 1024, 1024, 64)
     assert hardware.products(counted) == 1 << 24
-    assert hardware.least_moved(counted) == 1 << 20
+    assert hardware.least_fetched(counted) == 1 << 20
     results = Results([made_up(case, 1, method, 1) for method in hardware.TITLES], [case])
     counts = dict.fromkeys(hardware.TITLES, Counts(1 << 25, 3 << 20))
     table = hardware.make_table(results, case, 1, counts, counted)
     assert [next(iter(column.cells)) for column in table.columns[1:]] == ["1.0", "0.200", "0.500", "3.0"]
-    assert "Q, K, V and O together have 1.0 MiB" in hardware.summary(counted, "wall")
+    text = hardware.summary(counted, "wall")
+    assert "Fetched is what comes from memory into a cache of 512 KiB, to be read or written;" in text
+    assert "what is written back is not counted. Q, K, V and O together have 1.0 MiB" in text

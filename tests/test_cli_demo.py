@@ -13,31 +13,22 @@ import pytest
 from typer.testing import CliRunner
 
 from flashgen.bench import process
+from flashgen.bench.methods import SCHEDULES
+from flashgen.bench.results import Measured
 from flashgen.bench.standard import standard_attention
+from flashgen.bench.tasks import EMITTED_1, EMITTED_2, LAZY, Q_OUTER, STANDARD_TITLE, Row
 from flashgen.bench.turns import Patience
 from flashgen.cli import demo as demo_module
 from flashgen.cli import demo_timing
-from flashgen.cli.demo_report import PASSES, Rows, change, explain
-from flashgen.cli.demo_timing import (
-    EIGHT,
-    FA1_NAME,
-    FA2_NAME,
-    LAZY,
-    NUMPY,
-    ONE,
-    Q_OUTER,
-    SCHEDULES,
-    Row,
-    Task,
-    make_tasks,
-)
+from flashgen.cli.demo_report import PASSES, change, explain
+from flashgen.cli.demo_timing import EIGHT, ONE, Task, make_tasks
 from flashgen.cli.main import app
 from flashgen.runtime import cpu_features
 from flashgen.targets.cpu import Avx2, Avx512
 from tests.sample_kernel import skip_unless_it_runs
 
-MILLISECONDS = {NUMPY: 25, FA1_NAME: 20, LAZY: 15, Q_OUTER: 12, FA2_NAME: 10}
-TINY = Task("tiny", None, (1, 2, 9, 8), 8, 1, (NUMPY, FA2_NAME))
+MILLISECONDS = {STANDARD_TITLE: 25, EMITTED_1: 20, LAZY: 15, Q_OUTER: 12, EMITTED_2: 10}
+TINY = Task("tiny", None, (1, 2, 9, 8), 8, 1, (STANDARD_TITLE, EMITTED_2))
 
 
 @pytest.fixture(autouse=True)
@@ -51,16 +42,18 @@ def rows_of(tasks: Sequence[Task], share: float = 0.1) -> Iterator[Row]:
     for task in tasks:
         for method in task.methods:
             seconds = [MILLISECONDS[method] / 1e3 / task.threads] * 9
-            yield Row(task.data, task.threads, method, seconds, 10**7, [(50.0, 50.0)] * 9, 1e-6, share)
+            probes = [((50.0, 40.0), (50.0, 40.0))] * 9
+            row = Row(task.data, task.threads, method, 10**7, error=1e-6, bound_share=share)
+            yield replace(row, seconds=seconds, probes=probes)
 
 
 def test_measure_checks_and_times_in_turns() -> None:
     first, second = demo_timing.measure(TINY, Avx2())
-    assert (first.method, second.method) == (NUMPY, FA2_NAME)
+    assert (first.method, second.method) == (STANDARD_TITLE, EMITTED_2)
     for row in (first, second):
-        assert len(row.seconds) == len(row.peaks) >= demo_timing.PATIENCE.least
+        assert len(row.seconds) == len(row.probes) >= demo_timing.PATIENCE.least
         assert all(seconds > 0 for seconds in row.seconds)
-        assert row.operations == 2 * 2 * 9 * 9 * 16
+        assert row.work == 2 * 2 * 9 * 9 * 16
         assert 0 < row.bound_share < 1
 
 
@@ -70,7 +63,7 @@ def test_a_wrong_kernel_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
         return o, lse + np.float32(0.01)
 
     def compile_method(head_dim, head_dim_v, method, target):
-        return None if method == NUMPY else lambda q, k, v, threads: broken(q, k, v)
+        return None if method == STANDARD_TITLE else lambda q, k, v, threads: broken(q, k, v)
 
     monkeypatch.setattr(demo_timing, "compile_method", compile_method)
     first, second = demo_timing.measure(TINY, Avx2())
@@ -81,7 +74,6 @@ def test_methods_start_from_one_another() -> None:
     """Each pass that is reported changes what its name says, and nothing else."""
     for name, before, choice, _ in PASSES:
         schedule, base = SCHEDULES[name], SCHEDULES[before]
-        assert schedule is not None and base is not None
         field = choice.split()[-1 if choice.startswith("order") else 0].replace("-", "_")
         assert replace(base, **({"order": "q-outer"} if field == "q_outer" else {field: True})) == schedule
 
@@ -106,8 +98,8 @@ def test_new_process_has_its_threads_and_no_tuning(monkeypatch: pytest.MonkeyPat
 def test_new_process_measures() -> None:
     """The real thing, once; also what JSON makes of a task and of a row."""
     rows = list(demo_module.rows_of([TINY], 1))
-    assert [row.method for row in rows] == [NUMPY, FA2_NAME]
-    assert all(0 < row.bound_share < 1 and len(row.seconds) == len(row.peaks) for row in rows)
+    assert [row.method for row in rows] == [STANDARD_TITLE, EMITTED_2]
+    assert all(0 < row.bound_share < 1 and len(row.seconds) == len(row.probes) for row in rows)
 
 
 def test_a_process_that_fails_is_not_overlooked() -> None:
@@ -120,7 +112,7 @@ def test_compiles_each_kernel_once(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[tuple] = []
     monkeypatch.setattr(demo_timing, "compile_method", lambda *args: asked.append(args))
     demo_module.compile_all(make_tasks(Path("real.npz"), ((1, 3, 7, 8), 5), 1), Avx2())
-    assert len(asked) == len(set(asked)) == 3 + len(SCHEDULES)
+    assert len(asked) == len(set(asked)) == 3 + 1 + len(SCHEDULES)
     assert {args[:2] for args in asked} == {(8, 5), (64, 64)}
     monkeypatch.setattr(demo_timing, "compile_method", lambda *args: 1 / 0)
     with pytest.raises(ZeroDivisionError):
@@ -178,7 +170,7 @@ def test_an_error_above_its_bound_is_exit_status_1(
 
 def test_explanation_follows_from_the_rows() -> None:
     tasks = [*make_tasks(None, ((), 0), 1), *make_tasks(None, ((), 0), 2)]
-    text = " ".join(explain(Rows(list(rows_of(tasks))), Avx2()))
+    text = " ".join(explain(Measured(list(rows_of(tasks))), Avx2()))
     assert f"{EIGHT}: 2.50 on 1 thread, 2.50 on 2 threads" in text
     assert (
         "2 threads make FlashAttention-1 2.00 times as fast as one does, and FlashAttention-2 2.00 times"
@@ -191,21 +183,22 @@ def test_explanation_follows_from_the_rows() -> None:
     assert "GFLOP/s: 50 on 1 thread, 50 on 2 threads" in text
 
 
-def test_a_turn_counts_by_the_peaks_around_it() -> None:
-    """One that a neighbour disturbed, before or behind, is in no figure; if all were, no share is given."""
-    peaks = [(50.0, 50.0), (50.0, 30.0), (30.0, 50.0), (43.0, 50.0), (42.0, 50.0)] * 3
-    seconds = [1e-3, 9e-3, 9e-3, 3e-3, 9e-3] * 3
-    row = Row("data", 1, NUMPY, seconds, 10**7, peaks, 0.0, 0.1)
-    other = replace(row, method=FA2_NAME, seconds=[2e-3] * 15, peaks=[(50.0, 50.0)] * 15)
-    rows = Rows([row, other])
-    assert rows.counted(row) == 6
-    assert rows.seconds(row) == pytest.approx(2e-3)
-    assert rows.share(row) == pytest.approx((10 / 50 + 10 / 3 / 46.5) / 2)
-    assert rows.ratios("data", 1, NUMPY, FA2_NAME)[1] == pytest.approx(1.0)
-    busy = replace(row, data="busy", peaks=[(20.0, 20.0)] * 15)
-    rows = Rows([row, busy])
-    assert rows.share(busy) is None
-    assert rows.seconds(busy) == pytest.approx(9e-3)
+def test_what_few_turns_count_for_is_marked() -> None:
+    tasks = [*make_tasks(None, ((), 0), 1), *make_tasks(None, ((), 0), 2)]
+    rows = list(rows_of(tasks))
+    assert "~" not in " ".join(explain(Measured(rows), Avx2()))
+    busy = [
+        replace(row, probes=[((50.0, 40.0), (50.0, 20.0))] * 5 + [((50.0, 40.0),) * 2] * 4)
+        if row.method == EMITTED_2 and row.threads == 1
+        else row
+        for row in rows
+    ]
+    text = " ".join(explain(Measured(busy), Avx2()))
+    assert f"{EIGHT}: ~2.50 on 1 thread, 2.50 on 2 threads" in text
+    assert "FlashAttention-2 ~2.00 times." in text
+    assert "the time changes by ~-50.0 %" in text
+    assert "(O is divided once, not at every key tile) -25.0 %" in text
+    assert "~ marks a figure of all turns" in text
 
 
 def test_change_is_claimed_only_where_quartiles_agree() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,8 @@ from flashgen.runtime import cpu_features as module
 from flashgen.runtime.bandwidth import measure_read
 from flashgen.runtime.cpu_features import best_target, cpu_features, missing_features, require
 from flashgen.runtime.peak import measure_peak
+from flashgen.runtime.probe import load_probe
+from flashgen.runtime.product import MEMORY, measure_product
 from flashgen.targets.cpu import Avx2, Avx512, Cpu
 
 
@@ -73,6 +76,29 @@ def test_peak(target: Cpu, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> N
     assert 2 * target.lanes * 0.05 < measure_peak(target, seconds=0.005, repeats=3) < 2 * target.lanes * 16
     assert 2 * target.lanes * 0.05 < measure_peak(target, 2, seconds=0.005, repeats=3) < 4 * target.lanes * 16
     assert len(list(tmp_path.glob("*.so"))) == 1
+
+
+@pytest.mark.parametrize("target", [Avx2(), Avx512()], ids=lambda target: target.name)
+def test_product(target: Cpu) -> None:
+    """Of what the two sides hold, in the memory that it is given; no faster than arithmetic on registers."""
+    if missing := missing_features(target):
+        pytest.skip(f"this processor has no {', '.join(missing)}")
+    run = load_probe("product.cpp", "flashgen_product", target)
+    run.argtypes, run.restype = [ctypes.c_void_p, ctypes.c_int64], ctypes.c_double
+    rows, depth, width = 192 // target.micro[0] * target.micro[0], 64, 512
+    used = rows * depth + depth * width
+    assert 4 * (192 * depth + depth * width + 192 * width) == MEMORY
+    data = np.random.default_rng(0).standard_normal((MEMORY >> 2) + 32, np.float32)
+    memory = data[-(data.ctypes.data >> 2) % 16 :]
+    memory[MEMORY >> 2 :] = 7
+    assert run(memory.ctypes.data, 1) == 2 * rows * depth * width
+    q, panels = memory[: rows * depth].reshape(rows, depth), memory[rows * depth : used]
+    k = panels.reshape(-1, depth, 2 * target.lanes).swapaxes(0, 1).reshape(depth, width)
+    scores = memory[used : used + rows * width].reshape(rows, width)
+    np.testing.assert_allclose(scores, q @ k, rtol=0, atol=1e-4)
+    assert np.all(memory[MEMORY >> 2 :] == 7)
+    for threads in (1, 2):
+        assert 2 * target.lanes * 0.05 < measure_product(target, threads) < 2 * threads * target.lanes * 16
 
 
 def test_peak_refuses_no_threads() -> None:

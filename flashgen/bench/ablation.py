@@ -1,13 +1,13 @@
 """What each part of a kernel is worth: the kernel with one thing switched off.
 
-A switch is a field of the schedule, a pass, or the register blocking of the target.
+A switch is a field of the schedule, a pass, or a part of the target.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from xdsl.passes import ModulePass
@@ -20,6 +20,9 @@ from flashgen.passes.pipeline import pipeline
 from flashgen.problem import Problem
 from flashgen.schedule import FA2, Schedule
 from flashgen.targets.cpu import Cpu
+
+if TYPE_CHECKING:
+    from flashgen.emission import Emitted
 
 OFF: dict[str, dict[str, Any]] = {
     "order": {"order": "kv-outer", "split_keys": 0},
@@ -36,12 +39,12 @@ OFF: dict[str, dict[str, Any]] = {
 APART: dict[str, ModulePass] = {FuseSweepsPass.name: FuseSweepsPass(apart=True)}
 """Passes that no kernel can do without, and what runs in their place: as little of them as will do."""
 
-MICRO_TILES = "micro-tiles"
-"""The switch that leaves a register block one row."""
+MICRO_TILES, RESCALE_SKIP = "micro-tiles", "rescale-skip"
+"""The switches that leave a register block one row, and that multiply rows by a factor of 1, too."""
 
 
 def switches(problem: Problem, target: Cpu) -> list[str]:
-    """What can be switched off: fields, then each pass that no field alone decides on, then micro-tiles."""
+    """What can be switched off: fields, each pass that no field alone decides on, parts of the target."""
     schedule = target.complete(problem, FA2)
     gone = sorted((decided_by(field, schedule) for field in OFF), key=len)
     decided: set[str] = set()
@@ -49,7 +52,7 @@ def switches(problem: Problem, target: Cpu) -> list[str]:
         left = names - decided
         decided |= left if len(left) == 1 else set()
     passes = [p.name for p in pipeline(schedule) if p.name not in decided]
-    return [*OFF, *passes, MICRO_TILES]
+    return [*OFF, *passes, *PARTS]
 
 
 def decided_by(field: str, schedule: Schedule) -> set[str]:
@@ -81,26 +84,33 @@ class Ablated(Peer):
 
     def compile(self, case: Case) -> Any:
         """Raises a FlashgenError that says why the kernel cannot be without it."""
-        from flashgen import emission, runtime
+        from flashgen import runtime
+
+        emitted, target = self.emit(case)
+        return runtime.load(emitted.source, emitted.name, case.problem, target)
+
+    def emit(self, case: Case) -> tuple[Emitted, Cpu]:
+        """The kernel, and what to compile it for. Raises as ``compile`` does."""
+        from flashgen import emission
 
         problem, target = case.problem, self.target
         schedule = target.complete(problem, target.suit(problem, FA2, case.nq, case.nk, case.rows))
         passes = None
         if self.switch in OFF:
             schedule = switch_off(schedule, self.switch)
-        elif self.switch == MICRO_TILES:
-            target = one_row(target)
+        elif self.switch in PARTS:
+            target = PARTS[self.switch](target)
         elif self.switch:
             passes = without(pipeline(schedule), self.switch)
-        emitted = emission.emit(problem, schedule, target, passes=passes)
-        return runtime.load(emitted.source, emitted.name, problem, target)
+        return emission.emit(problem, schedule, target, passes=passes), target
 
 
 def switch_off(schedule: Schedule, field: str) -> Schedule:
-    """Raises InvalidArgument where the field is off."""
+    """Raises InvalidArgument where this kernel has it off."""
     off = replace(schedule, **OFF[field])
     if off == schedule:
-        raise InvalidArgument(field, repr(OFF[field][field]), "it is off by default")
+        allowed = "it is off in this kernel already; only what is on can be switched off"
+        raise InvalidArgument(field, repr(OFF[field][field]), allowed)
     return off
 
 
@@ -111,7 +121,20 @@ def without(passes: Sequence[ModulePass], name: str) -> list[ModulePass]:
 
 def one_row(target: Cpu) -> Cpu:
     """The target with register blocks of one row: each vector of a panel is loaded for a single product."""
-    columns = target.micro[1]
-    name = f"{target.name}_micro_1x{columns}"
-    fields = {"name": name, "micro": (1, columns), "layout": replace(target.layout, rows=1)}
-    return type(name, (type(target),), fields)()
+    micro = (1, target.micro[1])
+    return changed(target, MICRO_TILES, micro=micro, layout=replace(target.layout, rows=1))
+
+
+def every_row(target: Cpu) -> Cpu:
+    """The target with no row left alone because its factor is 1."""
+    return changed(target, RESCALE_SKIP, scale_rows="scale_every_row.hpp")
+
+
+def changed(target: Cpu, switch: str, **fields: Any) -> Cpu:
+    """A target of its own, and so are the names of its kernels."""
+    name = f"{target.name}_without_{switch.replace('-', '_')}"
+    return type(name, (type(target),), {"name": name, **fields})()
+
+
+PARTS: dict[str, Callable[[Cpu], Cpu]] = {MICRO_TILES: one_row, RESCALE_SKIP: every_row}
+"""Parts of a target that can be switched off."""

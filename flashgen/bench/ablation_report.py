@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from flashgen.bench.report import CLOCKS, Notes, count, figure, spread
+from flashgen.bench.report import CLOCKS, FEW_COUNT, Notes, count, figure, mark, spread
 from flashgen.bench.results import Results
 from flashgen.bench.tasks import RIGHT, WHOLE, WITHOUT, Row
 
@@ -35,12 +35,15 @@ def cell(results: Results, row: Row | None, notes: Notes) -> str:
         return f"{row.state} [{notes.number(row.note)}]"
     if row.method == WHOLE:
         unit = results.cases[row.case].unit
-        return f"{results.rate(row):.1f} {unit}, {figure(results.share(row), '.2f')} of peak"
+        return (
+            f"{mark(results, row)}{results.rate(row):.1f} {unit}, {figure(results.share(row), '.2f')} of peak"
+        )
     whole = results.get(row.case, row.threads, WHOLE)
     if whole is None or whole.state != RIGHT:
         return ""
     low, middle, high = results.times_as_fast(whole, row)
-    return spread((low, middle, high)) + (" ?" if low <= 1 <= high else "  ")
+    unclear = low <= 1 <= high or results.few(whole, row)
+    return mark(results, whole, row) + spread((low, middle, high)) + (" ?" if unclear else "  ")
 
 
 def summary(results: Results, clock: str) -> str:
@@ -49,7 +52,8 @@ def summary(results: Results, clock: str) -> str:
         f"{CLOCKS[clock]} Each line is the kernel with one thing switched off, and how many times as long it "
         "takes as the whole kernel in the same round: median and quartiles; ? where they do not tell it from "
         f"none. Tile sizes stay as they are. {min(taken, default=0)} to {max(taken, default=0)} turns each "
-        "count. What fails cannot be left out, for the reason given. fuse-sweeps off: each reduction is a "
-        "sweep of its own, and so is each operation that feeds it. micro-tiles off: register blocks of one "
-        "row."
+        f"count. {FEW_COUNT} What fails cannot be left out, for the reason given. panel off: nothing is "
+        "packed. causal_skip off: the mask is not split off, every key tile has it. fuse-sweeps off: each "
+        "reduction is a sweep of its own, and so is each operation that feeds it. micro-tiles off: register "
+        "blocks of one row. rescale-skip off: rows are multiplied by a factor of 1, too."
     )

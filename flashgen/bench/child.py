@@ -14,22 +14,23 @@ from dataclasses import asdict, replace
 from flashgen.bench.measure import expect
 from flashgen.bench.methods import make_method
 from flashgen.bench.prepare import make_arrays, prepare, prepare_sgemm
-from flashgen.bench.probes import Probe, fma_probe, read_probe
+from flashgen.bench.probes import Probe, compute_probe, read_probe
 from flashgen.bench.tasks import SGEMM, Row, Task
-from flashgen.bench.turns import CPU, WALL, Patience, best_probe, take_turns
+from flashgen.bench.turns import CPU, WALL, Patience, Speeds, best_speeds, fastest, take_turns
 from flashgen.targets import find
 from flashgen.targets.cpu import Cpu
 
 CLOCKS = {"wall": WALL, "cpu": CPU}
-SECONDS, LIMIT = 1.0, 30.0
-"""That turns go on at least; after which the least number of them will do, even if some do not count."""
+SECONDS, PATIENCE = 1.0, 0.4
+"""That turns go on at least; and, for each turn of each method that is to count, after which as many turns
+will do, even if some do not count."""
 
 
 class Measurer:
     """Measures tasks one after the other, and remembers how fast the machine was at its best."""
 
     def __init__(self) -> None:
-        self.best: dict[str, float] = {}
+        self.best: dict[str, Speeds] = {}
 
     def rows(self, task: Task) -> Iterator[Row]:
         """Check each method, then let those that are right take turns."""
@@ -48,11 +49,12 @@ class Measurer:
             if prepared is not None:
                 calls[name] = prepared.call
         known, probe = make_probe(task, target)
-        patience = Patience(task.turns, seconds=SECONDS, limit=LIMIT)
+        limit = PATIENCE * task.turns * len(calls)
+        patience = Patience(task.turns, seconds=SECONDS, limit=limit)
         series = (
-            take_turns(calls, probe, patience, self.best.get(known, 0), CLOCKS[task.clock]) if calls else {}
+            take_turns(calls, probe, patience, self.best.get(known, ()), CLOCKS[task.clock]) if calls else {}
         )
-        self.best[known] = max(self.best.get(known, 0), best_probe(series.values()))
+        self.best[known] = fastest(self.best.get(known, ()), best_speeds(series.values()))
         for name, row in rows.items():
             turns = series.get(name)
             yield row if turns is None else replace(row, seconds=turns.seconds, probes=turns.probes)
@@ -63,7 +65,7 @@ def make_probe(task: Task, target: Cpu) -> tuple[str, Probe]:
     clock = CLOCKS[task.clock]
     if task.case.reads:
         return f"read {task.case.kv_bytes}", read_probe(target, task.threads, task.case.kv_bytes, clock)
-    return "fma", fma_probe(target, task.threads, clock)
+    return "fma", compute_probe(target, task.threads, clock)
 
 
 def main() -> None:

@@ -40,10 +40,14 @@ class Counted:
 
 @dataclass(frozen=True)
 class Counts:
-    """Of one call. moved: bytes that went between memory and a cache of CACHE bytes, read or written."""
+    """Of one call.
+
+    fetched: bytes of the lines that came from memory into a cache of CACHE bytes, to be read or written.
+    Cachegrind does not model what is written back.
+    """
 
     instructions: int
-    moved: int
+    fetched: int
 
 
 def find_valgrind() -> str:
@@ -56,7 +60,7 @@ def find_valgrind() -> str:
 def count(case: Case, library: str = "", name: str = "") -> Counts:
     """Raises MissingTool or KernelFailure."""
     once, twice = (run(Counted(case, calls, library, name)) for calls in (1, 2))
-    return Counts(twice.instructions - once.instructions, twice.moved - once.moved)
+    return Counts(twice.instructions - once.instructions, twice.fetched - once.fetched)
 
 
 def run(counted: Counted) -> Counts:

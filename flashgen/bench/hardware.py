@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING
 from flashgen.bench.cases import FLOAT, Case
 from flashgen.bench.count import CACHE, Counts, count
 from flashgen.bench.methods import SCHEDULES
-from flashgen.bench.report import CLOCKS, figure
+from flashgen.bench.report import CLOCKS, FEW_COUNT, figure, mark
 from flashgen.bench.results import Results
-from flashgen.bench.tasks import EMITTED_1, EMITTED_2, RIGHT, STANDARD
+from flashgen.bench.tasks import EMITTED_1, EMITTED_2, RIGHT, STANDARD, STANDARD_TITLE
 from flashgen.targets.cpu import Avx2
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-TITLES = {STANDARD: "standard attention, NumPy", EMITTED_1: EMITTED_1, EMITTED_2: EMITTED_2}
+TITLES = {STANDARD: STANDARD_TITLE, EMITTED_1: EMITTED_1, EMITTED_2: EMITTED_2}
 COUNTED_LENGTH = 1024
 """Queries and keys, at most, of what is counted: valgrind is fifty times as slow as the machine."""
 
@@ -56,8 +56,8 @@ def products(case: Case) -> int:
     return case.operations // 2 // Avx2.lanes
 
 
-def least_moved(case: Case) -> int:
-    """Bytes of Q, K, V and O: each read or written once."""
+def least_fetched(case: Case) -> int:
+    """Bytes of Q, K, V and O: a line is fetched to be read, and to be written."""
     return case.kv_bytes + 2 * FLOAT * case.batch * case.hq * case.nq * case.head_dim
 
 
@@ -68,25 +68,26 @@ def make_table(
     from rich.table import Table
 
     table = Table(case.label, box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
-    for name in ("ms", "of FMA peak", "instructions that\nare not products", "MiB\nmoved"):
+    for name in ("ms", "of FMA peak", "instructions that\nare not products", "MiB\nfetched"):
         table.add_column(name, justify="right", overflow="fold")
     for method, title in TITLES.items():
         row = results.get(case.name, threads, method)
         right = row if row is not None and row.state == RIGHT else None
         table.add_row(
             title,
-            figure(right and 1e3 * results.seconds(right), ".1f"),
+            f"{mark(results, right)}{1e3 * results.seconds(right):.1f}" if right else "-",
             figure(right and results.share(right), ".3f"),
             f"{1 - products(counted) / counts[method].instructions:.3f}",
-            f"{counts[method].moved / 2**20:.1f}",
+            f"{counts[method].fetched / 2**20:.1f}",
         )
     return table
 
 
 def summary(counted: Case, clock: str) -> str:
     return (
-        f"{CLOCKS[clock]} Instructions and bytes are counted by valgrind on a call of {counted.label}, for "
-        f"AVX2, on one thread. The products take {products(counted)} vector multiply-adds; all else that is "
-        "executed, their loads included, is not products. Moved is what goes between memory and a cache of "
-        f"{CACHE >> 10} KiB; Q, K, V and O together have {least_moved(counted) / 2**20:.1f} MiB."
+        f"{CLOCKS[clock]} {FEW_COUNT} Instructions and bytes are counted by valgrind on a call of "
+        f"{counted.label}, for AVX2, on one thread. The products take {products(counted)} vector "
+        "multiply-adds; all else that is executed, their loads included, is not products. Fetched is what "
+        f"comes from memory into a cache of {CACHE >> 10} KiB, to be read or written; what is written back "
+        f"is not counted. Q, K, V and O together have {least_fetched(counted) / 2**20:.1f} MiB."
     )

@@ -108,11 +108,17 @@ def use(request: Request) -> Usage:
         method = make_method(request.method, target, request.threads)
         if reason := method.cannot(case):
             return replace(usage, state=CANNOT, note=reason)
-        small = replace(case, nq=min(case.nq, SMALL), nk=min(case.nk, SMALL))
-        list(method.forms(small, *make_arrays(small)).values())[request.form]().call()
+        before = small(case)
+        list(method.forms(before, *make_arrays(before)).values())[request.form]().call()
         return run(method, request, usage)
     except Exception as error:
         return replace(usage, state=FAILED, note=explain(error))
+
+
+def small(case: Case) -> Case:
+    """A case with the same forms: as many queries as keys, or fewer, where that is so."""
+    queries = SMALL if case.nq >= case.nk else SMALL // 2
+    return replace(case, nq=min(case.nq, queries), nk=min(case.nk, SMALL))
 
 
 def run(method: Peer, request: Request, usage: Usage) -> Usage:

@@ -5,11 +5,17 @@ from __future__ import annotations
 from flashgen.bench.ours import Ours
 from flashgen.bench.peers import PEERS
 from flashgen.bench.peers.base import Peer
-from flashgen.bench.tasks import EMITTED_1, EMITTED_2, OURS, WHOLE, WITHOUT
-from flashgen.schedule import FA1, FA2
+from flashgen.bench.tasks import EMITTED_1, EMITTED_2, LAZY, OURS, Q_OUTER, WHOLE, WITHOUT
+from flashgen.schedule import FA1, FA2, Schedule
 from flashgen.targets.cpu import Cpu
 
-SCHEDULES = {EMITTED_1: FA1, EMITTED_2: FA2}
+SCHEDULES = {
+    EMITTED_1: FA1,
+    LAZY: Schedule("kv-outer", lazy_rescale=True, causal_skip=False),
+    Q_OUTER: Schedule("q-outer", lazy_rescale=True, causal_skip=False),
+    EMITTED_2: FA2,
+}
+"""From FlashAttention-1 on, each adds a choice to the one above it."""
 
 
 def make_method(name: str, target: Cpu, threads: int) -> Peer:

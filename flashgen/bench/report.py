@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from flashgen.bench.peers import EXTRA, PEERS
-from flashgen.bench.results import Results
+from flashgen.bench.results import Measured, Results
 from flashgen.bench.tasks import CANNOT, OURS, RIGHT, SGEMM, SIDE, Row
-from flashgen.bench.turns import STEADY, Quartiles
+from flashgen.bench.turns import FEWEST, STEADY, Quartiles
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -20,6 +20,10 @@ CLOCKS = {
     "wall": "Times are those of a clock on the wall.",
     "cpu": "Times are those of the processor: what other processes took away is not in them.",
 }
+
+
+FEW = "~"
+"""Before a figure of all turns, where fewer than FEWEST count."""
 
 
 class Notes:
@@ -80,13 +84,17 @@ def line(results: Results, case: Case, threads: int, notes: Notes) -> list[str]:
         *(cell(results, row, notes) + ("*" if row is best and row is not None else "") for row in rows),
         figure(right and results.ceiling(right), ".0f"),
         figure(right and results.share(right), ".2f"),
-        "" if against is None else spread(against[1]),
+        "" if ours is None or against is None else mark(results, ours, against[0]) + spread(against[1]),
         str(min((results.counted(row) for row in rows if row and row.state == RIGHT), default=0)),
     ]
 
 
+def mark(results: Measured, row: Row, *others: Row) -> str:
+    return FEW if results.few(row, *others) else ""
+
+
 def figure(value: float | None, form: str) -> str:
-    """A dash where no turn counts."""
+    """A dash where there is none: few turns count."""
     return "-" if value is None else format(value, form)
 
 
@@ -95,7 +103,7 @@ def cell(results: Results, row: Row | None, notes: Notes) -> str:
     if row is None:
         return ""
     if row.state == RIGHT:
-        return f"{results.rate(row):.1f}"
+        return f"{mark(results, row)}{results.rate(row):.1f}"
     word = "no" if row.state == CANNOT else row.state
     return f"{word} [{notes.number(f'{title(row.method)}: {row.note}')}]"
 
@@ -119,27 +127,32 @@ def missing(absent: Sequence[str]) -> list[str]:
 
 
 def means(results: Results, threads: int) -> str:
-    whole = results.mean_ratio(threads)
+    """Of the cases whose ratios are not marked; how many are, is said."""
+    whole, pairs = results.mean_ratio(threads), results.pairs(threads)
     if whole is None:
         return ""
+    left_out = sum(results.few(*pair) for pair in pairs)
+    without = f", without {left_out} of {len(pairs)} cases: their ratios are marked {FEW}" if left_out else ""
     each = {name: results.mean_ratio(threads, name) for name in results.compared if name in PEERS}
     figures = ", ".join(f"{title(name)} {mean:.2f}" for name, mean in each.items() if mean is not None)
     return (
         f"{count(threads)}: flashgen is {whole:.2f} times as fast as the best peer of each case (geometric "
-        f"mean), and against each peer: {figures}."
+        f"mean{without}), and against each peer: {figures}."
     )
 
 
 def losses(results: Results) -> str:
-    """Where a peer is faster, by the quartiles of the ratio."""
+    """Where a peer is faster, by the quartiles of a ratio that is not marked."""
     behind = []
     for threads in results.threads:
         for case in results.cases:
             against = results.against_best_peer(case, threads)
-            if against is not None and against[1][2] < 1:
-                behind.append(
-                    f"{case} on {count(threads)} ({title(against[0].method)}, {spread(against[1])})"
-                )
+            ours = results.get(case, threads, OURS)
+            if ours is None or against is None or results.few(ours, against[0]):
+                continue
+            if against[1][2] < 1:
+                peer = title(against[0].method)
+                behind.append(f"{case} on {count(threads)} ({peer}, {spread(against[1])})")
     return f"A peer is faster in: {', '.join(behind)}." if behind else ""
 
 
@@ -148,7 +161,7 @@ def products(results: Results) -> str:
     figures = []
     for threads in results.threads:
         rows = [row for row in results.rows if row.method == SGEMM and row.threads == threads]
-        if rates := sorted(results.rate(row) for row in rows):
+        if rates := sorted(results.rate(row) for row in rows if not results.few(row)):
             figures.append(f"{rates[0]:.0f} to {rates[-1]:.0f} GFLOP/s on {count(threads)}")
     return (
         f"NumPy's own product of two matrices, {SIDE}^3, in the same rounds: {'; '.join(figures)}."
@@ -157,19 +170,27 @@ def products(results: Results) -> str:
     )
 
 
+FEW_COUNT = (
+    f"{FEW} marks a figure of all turns, disturbed ones too, because fewer than {FEWEST} count; there is no "
+    "share then."
+)
+
+
 def how_measured(results: Results, clock: str) -> str:
     rows = [row for row in results.rows if row.state == RIGHT and row.method == OURS]
     ceilings = {
-        f"{results.best(row):.0f} {'GB/s' if results.cases[row.case].reads else 'GFLOP/s'} on "
+        f"{results.best(row)[0]:.0f} {'GB/s' if results.cases[row.case].reads else 'GFLOP/s'} on "
         f"{count(row.threads)}"
         for row in rows
     }
     return (
         f"{CLOCKS[clock]} The methods of a case take turns, in an order that changes from round to round. "
         "Right before and right behind each turn the machine's peak is measured: fused multiply-adds on "
-        "registers, or for decoding the reading of as many bytes as K and V have. A turn counts if both are "
-        f"at least {STEADY:.0%} of the best seen ({', '.join(sorted(ceilings))}); 'turns' is the fewest that "
-        "count for a method. Rates and shares are medians of those; 'times best peer' is the median, with "
-        "quartiles, of ratios of one round, and * is the best peer. GFLOP/s count 4 B Hq Nq Nk D, half for "
+        "registers, or for decoding the reading of as many bytes as K and V have; and, but for decoding, a "
+        "product of tiles in caches, which shows neighbours that the peak does not. A turn counts if "
+        f"all are at least {STEADY:.0%} of the best seen ({', '.join(sorted(ceilings))}); 'turns' is the "
+        "fewest that count for a method. Rates and shares are medians of those; 'times best peer' is the "
+        f"median, with quartiles, of ratios of one round, and * is the best peer. {FEW_COUNT} Such ratios "
+        "are in no mean, and no peer is said to be faster by them. GFLOP/s count 4 B Hq Nq Nk D, half for "
         "causal; GB/s count K and V once. Each result is within the bound of the float64 reference."
     )

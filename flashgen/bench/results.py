@@ -9,50 +9,49 @@ from collections.abc import Sequence
 from flashgen.bench import turns
 from flashgen.bench.cases import Case
 from flashgen.bench.tasks import OURS, RIGHT, SGEMM, Row
-from flashgen.bench.turns import Quartiles
+from flashgen.bench.turns import Quartiles, Speeds
 
 
-class Results:
-    """Rows of a run, by case, number of threads and method.
+class Measured:
+    """Rows by case, number of threads and method, and what follows from their turns alone."""
 
-    ours: the method that the others are compared with.
-    """
-
-    def __init__(self, rows: Sequence[Row], cases: Sequence[Case], ours: str = OURS):
-        self.ours = ours
+    def __init__(self, rows: Sequence[Row]):
         self.rows = rows
-        self.cases = {case.name: case for case in cases}
         self.threads = sorted({row.threads for row in rows})
-        self.compared = [name for name in dict.fromkeys(row.method for row in rows) if name != SGEMM]
-        """flashgen and its peers."""
         self._rows = {(row.case, row.threads, row.method): row for row in rows}
-        self._best: dict[tuple[str, int], float] = {}
+        self._best: dict[tuple[str, int], Speeds] = {}
         for row in rows:
-            key = self._probed(row)
-            self._best[key] = max(self._best.get(key, 0), turns.best_probe([row.series]))
+            key = self.probed(row)
+            self._best[key] = turns.fastest(self._best.get(key, ()), turns.best_speeds([row.series]))
 
-    def _probed(self, row: Row) -> tuple[str, int]:
-        """What the probes of a row measure: memory is read at a speed that depends on how much of it is."""
-        case = self.cases[row.case]
-        return (f"read {case.kv_bytes}" if case.reads else "fma"), row.threads
+    def probed(self, row: Row) -> tuple[str, int]:
+        """What the probes of a row measure, and on how many threads."""
+        return "fma", row.threads
 
     def get(self, case: str, threads: int, method: str) -> Row | None:
         return self._rows.get((case, threads, method))
 
-    def best(self, row: Row) -> float:
-        """The best probe of the run of what the row's probes measure."""
-        return self._best[self._probed(row)]
+    def best(self, row: Row) -> Speeds:
+        """The best speeds of the run of what the row's probes measure."""
+        return self._best[self.probed(row)]
 
     def counted(self, row: Row) -> int:
         """How many of a row's turns count."""
         return len(turns.counted(self.best(row), row.series))
 
+    def few(self, row: Row, *others: Row) -> bool:
+        """Whether so few turns count, of all these methods in the same rounds, that figures are of all."""
+        return turns.few(self.best(row), row.series, *(other.series for other in others))
+
     def ceiling(self, row: Row) -> float | None:
-        """The median of the probes around the turns that count; None where none does."""
-        probes = [statistics.mean(row.probes[turn]) for turn in turns.counted(self.best(row), row.series)]
-        return statistics.median(probes) if probes else None
+        """The median of the probes around the turns that count; None if few do."""
+        if self.few(row):
+            return None
+        counted = turns.counted(self.best(row), row.series)
+        return statistics.median(row.series.ceiling(turn) for turn in counted)
 
     def seconds(self, row: Row) -> float:
+        """The median of the turns that count; of all, if few do."""
         return turns.median_seconds(row.series, self.best(row))
 
     def rate(self, row: Row) -> float:
@@ -60,12 +59,31 @@ class Results:
         return row.work / self.seconds(row) / 1e9
 
     def share(self, row: Row) -> float | None:
-        """Of the FMA peak, or of the read bandwidth, around each turn."""
+        """Of the FMA peak, or of the read bandwidth, around each turn; None if few count."""
         return turns.share_of_probe(row.series, row.work, self.best(row))
 
     def times_as_fast(self, row: Row, other: Row) -> Quartiles:
-        """How often a method could run while another runs once, of the same round."""
+        """How often a method could run while another runs once, of the same round; see ``few``."""
         return turns.ratios(other.series, row.series, self.best(row))
+
+
+class Results(Measured):
+    """Rows of a run of `flashgen bench`.
+
+    ours: the method that the others are compared with.
+    """
+
+    def __init__(self, rows: Sequence[Row], cases: Sequence[Case], ours: str = OURS):
+        self.ours = ours
+        self.cases = {case.name: case for case in cases}
+        self.compared = [name for name in dict.fromkeys(row.method for row in rows) if name != SGEMM]
+        """flashgen and its peers."""
+        super().__init__(rows)
+
+    def probed(self, row: Row) -> tuple[str, int]:
+        """Memory is read at a speed that depends on how much of it is."""
+        case = self.cases[row.case]
+        return (f"read {case.kv_bytes}" if case.reads else "fma"), row.threads
 
     def best_peer(self, case: str, threads: int) -> Row | None:
         """The fastest peer that is right."""
@@ -80,13 +98,19 @@ class Results:
             return None
         return peer, self.times_as_fast(ours, peer)
 
-    def mean_ratio(self, threads: int, method: str | None = None) -> float | None:
-        """The geometric mean, over the cases that both have, of how many times as fast as a method flashgen
-        is; as the best peer of each case, if no method is given. None where there is no such case."""
-        ratios = []
+    def pairs(self, threads: int, method: str | None = None) -> list[tuple[Row, Row]]:
+        """flashgen's row and that of a method, of the best peer if none is given: of each case that both
+        have."""
+        pairs = []
         for case in self.cases:
             ours = self.get(case, threads, self.ours)
             other = self.best_peer(case, threads) if method is None else self.get(case, threads, method)
             if ours and other and ours.state == other.state == RIGHT:
-                ratios.append(self.times_as_fast(ours, other)[1])
+                pairs.append((ours, other))
+        return pairs
+
+    def mean_ratio(self, threads: int, method: str | None = None) -> float | None:
+        """The geometric mean, over ``pairs``, of how many times as fast as the method flashgen is; without
+        those of which few turns count. None where there is no other."""
+        ratios = [self.times_as_fast(*pair)[1] for pair in self.pairs(threads, method) if not self.few(*pair)]
         return math.exp(statistics.mean(map(math.log, ratios))) if ratios else None

@@ -7,14 +7,17 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from flashgen.bench.cases import Case
-from flashgen.bench.turns import Series
+from flashgen.bench.turns import Series, Speeds
 
 OURS, SGEMM = "flashgen", "sgemm"
 WHOLE, WITHOUT = "whole kernel", "without "
 """Of an ablation: the method that all others are compared with, and what their names begin with."""
 
 STANDARD, EMITTED_1, EMITTED_2 = "numpy", "FlashAttention-1", "FlashAttention-2"
-"""Of the table of hardware: standard attention, and our kernels of schedules FA1 and FA2."""
+"""Standard attention, and our kernels of schedules FA1 and FA2: of `--hardware` and of `flashgen demo`."""
+LAZY, Q_OUTER = "  + lazy-rescale", "  + order q-outer"
+"""Of the demo: our kernels between the two."""
+STANDARD_TITLE = "standard attention, NumPy"
 
 SIDE = 2048
 """Rows and columns of the matrices of sgemm."""
@@ -53,6 +56,7 @@ class Row:
     state: RIGHT, CANNOT, WRONG or FAILED. note: why, unless it is right. form: the one of its forms that is
     timed. forms: what became of each.
     work: of a call, floating-point operations or bytes; see Case.work.
+    probes: of each turn, the speeds right before and right behind; lists where they come from JSON.
     error, bound_share: the largest of O, and as a share of its bound.
     """
 
@@ -67,8 +71,8 @@ class Row:
     error: float = 0.0
     bound_share: float = 0.0
     seconds: Sequence[float] = ()
-    probes: Sequence[tuple[float, float]] = ()
+    probes: Sequence[tuple[Speeds, Speeds]] = ()
 
     @property
     def series(self) -> Series:
-        return Series(list(self.seconds), [(before, behind) for before, behind in self.probes])
+        return Series(list(self.seconds), [(tuple(before), tuple(behind)) for before, behind in self.probes])

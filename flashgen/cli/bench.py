@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -25,6 +25,17 @@ WRONG = 1
 
 NO_CASE = {"speed": "all", "ablate": "P1,P4", "memory": "P5", "hardware": "P1"}
 """What is measured in which cases, if none is named."""
+
+UNUSED = {
+    "speed": (),
+    "ablate": ("peers", "chart"),
+    "memory": ("turns", "clock", "chart"),
+    "hardware": ("peers", "chart", "json"),
+}
+"""Options that have no meaning for what is measured."""
+
+TURNS, CLOCK = 15, "wall"
+"""Where no other is asked for."""
 
 
 @dataclass(frozen=True)
@@ -62,16 +73,22 @@ def bench(
         ),
     ] = None,
     turns: Annotated[
-        int, typer.Option("--turns", help="Turns of each method that have to count, if patience allows.")
-    ] = 15,
+        int | None,
+        typer.Option(
+            "--turns",
+            help="Turns of each method that have to count, if patience allows.",
+            show_default=str(TURNS),
+        ),
+    ] = None,
     clock: Annotated[
-        str,
+        str | None,
         typer.Option(
             "--clock",
             metavar="wall|cpu",
             help="What turns are timed by. cpu, on one thread: without what other processes take away.",
+            show_default=CLOCK,
         ),
-    ] = "wall",
+    ] = None,
     ablate: Annotated[
         bool,
         typer.Option("--ablate", help=f"Switch off a part of our kernel at a time, in {NO_CASE['ablate']}."),
@@ -108,8 +125,10 @@ def bench(
       flashgen bench --hardware
     """
     kind = choose_kind({"ablate": ablate, "memory": memory, "hardware": hardware})
-    refuse_unused(kind, peers, clock, chart_file, json_file)
+    given = {"peers": peers, "turns": turns, "clock": clock, "chart": chart_file, "json": json_file}
+    refuse_unused(kind, given)
     check_files(json_file, chart_file)
+    turns, clock = TURNS if turns is None else turns, CLOCK if clock is None else clock
     check_positive("turns", turns)
     if cases is None and not shapes:
         cases = NO_CASE[kind]
@@ -137,18 +156,12 @@ def choose_kind(wanted: dict[str, bool]) -> str:
     return first
 
 
-def refuse_unused(
-    kind: str, peers: str | None, clock: str, chart: Path | None, json_file: Path | None
-) -> None:
-    """Raise InvalidArgument for an option that has no meaning for what is measured."""
-    if kind in ("ablate", "hardware") and peers is not None:
-        raise InvalidArgument("peers", repr(peers), f"with {kind} none is allowed")
-    if kind == "memory" and clock != "wall":
-        raise InvalidArgument("clock", repr(clock), "with memory none is allowed: nothing is timed")
-    if kind != "speed" and chart is not None:
-        raise InvalidArgument("chart", repr(str(chart)), f"with {kind} none is allowed")
-    if kind == "hardware" and json_file is not None:
-        raise InvalidArgument("json", repr(str(json_file)), "with hardware none is allowed")
+def refuse_unused(kind: str, given: Mapping[str, object]) -> None:
+    """Raise InvalidArgument for an option that is given and has no meaning for what is measured."""
+    for option in UNUSED[kind]:
+        if (value := given[option]) is not None:
+            shown = str(value) if isinstance(value, Path) else value
+            raise InvalidArgument(option, repr(shown), f"with {kind} none is allowed")
 
 
 def compare_peers(request: Request, names: str) -> None:
@@ -209,7 +222,7 @@ def compare_memory(request: Request, names: str) -> None:
     table = memory_report.make_table(usages, notes)
     show(table, [*notes.lines(), *missing(absent), memory_report.HOW])
     if request.json is not None:
-        write_text("json", request.json, memory_report.to_json(usages, machine(present, request.clock)))
+        write_text("json", request.json, memory_report.to_json(usages, machine(present)))
 
 
 def compare_algorithms(request: Request) -> None:
@@ -263,18 +276,20 @@ def save(request: Request, results: Results, present: Sequence[str], absent: Seq
     if request.json is not None:
         from flashgen.bench.record import to_json
 
-        write_text("json", request.json, to_json(results, machine(present, request.clock), absent))
+        write_text(
+            "json", request.json, to_json(results, machine(present) | {"clock": request.clock}, absent)
+        )
     if (path := request.chart) is not None:
         from flashgen.bench.chart import draw
 
         write("chart", path, lambda file: draw(results, processor(), path.suffix[1:], file))
 
 
-def machine(present: Sequence[str], clock: str) -> dict[str, object]:
+def machine(present: Sequence[str]) -> dict[str, object]:
     """What the figures were measured with."""
     from flashgen.bench.machine import processor, versions
 
-    return {"processor": processor(), "versions": versions(present), "clock": clock}
+    return {"processor": processor(), "versions": versions(present)}
 
 
 def check_files(json_file: Path | None, chart_file: Path | None) -> None:

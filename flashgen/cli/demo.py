@@ -12,7 +12,8 @@ import typer
 from flashgen.errors import InvalidArgument
 
 if TYPE_CHECKING:
-    from flashgen.cli.demo_timing import Row, Task
+    from flashgen.bench.tasks import Row
+    from flashgen.cli.demo_timing import Task
     from flashgen.targets.cpu import Cpu
 
 WRONG = 1
@@ -87,19 +88,21 @@ def compile_all(tasks: Sequence[Task], target: Cpu) -> None:
 
     from flashgen.cli.demo_timing import compile_method
     from flashgen.runtime.peak import measure_peak
+    from flashgen.runtime.product import measure_product
 
     wanted = {(task.shape[3], task.head_dim_v, method) for task in tasks for method in task.methods}
     with ThreadPoolExecutor(COMPILERS) as pool:
-        peak = pool.submit(measure_peak, target, 1, 0.001, 1)
+        peak = pool.submit(measure_peak, target, seconds=0.001)
+        product = pool.submit(measure_product, target, seconds=0.001)
         kernels = [pool.submit(compile_method, d, dv, method, target) for d, dv, method in sorted(wanted)]
-        for job in (peak, *kernels):
+        for job in (peak, product, *kernels):
             job.result()
 
 
 def rows_of(tasks: Sequence[Task], threads: int) -> Iterator[Row]:
     """The rows of these tasks, as they are measured, by a process whose NumPy uses so many threads."""
     from flashgen.bench.process import in_new_process
-    from flashgen.cli.demo_timing import Row
+    from flashgen.bench.tasks import Row
 
     for fields in in_new_process("flashgen.cli.demo_timing", [asdict(task) for task in tasks], threads):
         yield Row(**fields)

@@ -15,28 +15,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from flashgen.bench.turns import Patience, Series, take_turns
-from flashgen.schedule import FA1, FA2, Schedule
+from flashgen.bench.methods import SCHEDULES
+from flashgen.bench.tasks import EMITTED_1, EMITTED_2, STANDARD_TITLE, Row
+from flashgen.bench.turns import Patience, take_turns
 
 if TYPE_CHECKING:
     from flashgen.runtime.cpu import CpuKernel
     from flashgen.targets.cpu import Cpu
-
-NUMPY, FA1_NAME, LAZY, Q_OUTER, FA2_NAME = (
-    "standard attention, NumPy",
-    "FlashAttention-1",
-    "  + lazy-rescale",
-    "  + order q-outer",
-    "FlashAttention-2",
-)
-SCHEDULES: dict[str, Schedule | None] = {
-    NUMPY: None,
-    FA1_NAME: FA1,
-    LAZY: Schedule("kv-outer", lazy_rescale=True, causal_skip=False),
-    Q_OUTER: Schedule("q-outer", lazy_rescale=True, causal_skip=False),
-    FA2_NAME: FA2,
-}
-"""What is compared; from FlashAttention-1 on, each adds a choice to the one above it."""
 
 LENGTH, HEAD_DIM = 2048, 64
 EIGHT, ONE = (f"random, {heads} of {LENGTH} x {HEAD_DIM}" for heads in ("8 heads", "1 head"))
@@ -48,7 +33,7 @@ PATIENCE = Patience()
 
 @dataclass(frozen=True)
 class Task:
-    """Some methods on the same input.
+    """Some methods on the same input, which is the case of their rows.
 
     data: what the input is called. file: where it is; if that is None, it is random. shape: of q, and of
     random k and v.
@@ -71,33 +56,10 @@ class Task:
         return [rng.standard_normal(self.shape, dtype=np.float32) for _ in range(3)]
 
 
-@dataclass(frozen=True)
-class Row:
-    """One method's part of a task.
-
-    seconds: of each turn. operations: of the two products, a turn. peaks: for each turn, the GFLOP/s of as
-    many threads in fused multiply-adds on registers, right before it and right behind. error: the largest of
-    O. bound_share: the largest of O and of lse, as a share of its bound.
-    """
-
-    data: str
-    threads: int
-    method: str
-    seconds: Sequence[float]
-    operations: int
-    peaks: Sequence[tuple[float, float]]
-    error: float
-    bound_share: float
-
-    @property
-    def series(self) -> Series:
-        return Series(list(self.seconds), [(before, behind) for before, behind in self.peaks])
-
-
 def make_tasks(file: Path | None, real: tuple[tuple[int, ...], int], threads: int) -> list[Task]:
     """What is measured on so many threads: single passes on one thread only, where nothing else differs."""
-    three = (NUMPY, FA1_NAME, FA2_NAME)
-    by_pass = (NUMPY, FA1_NAME, LAZY, Q_OUTER, FA2_NAME) if threads == 1 else three
+    three = (STANDARD_TITLE, EMITTED_1, EMITTED_2)
+    by_pass = (STANDARD_TITLE, *SCHEDULES) if threads == 1 else three
     tasks = [
         Task(EIGHT, None, (1, 8, LENGTH, HEAD_DIM), HEAD_DIM, threads, by_pass),
         Task(ONE, None, (1, 1, LENGTH, HEAD_DIM), HEAD_DIM, threads, three),
@@ -112,14 +74,15 @@ def compile_method(head_dim: int, head_dim_v: int, method: str, target: Cpu) -> 
     from flashgen import api
     from flashgen.problem import Problem
 
-    schedule = SCHEDULES[method]
-    return None if schedule is None else api.compile(Problem(head_dim, head_dim_v), schedule, target)
+    if method == STANDARD_TITLE:
+        return None
+    return api.compile(Problem(head_dim, head_dim_v), SCHEDULES[method], target)
 
 
 def measure(task: Task, target: Cpu) -> Iterator[Row]:
     """Check each method, then let them take turns."""
     from flashgen.bench.measure import expect, operations
-    from flashgen.bench.probes import fma_probe
+    from flashgen.bench.probes import compute_probe
     from flashgen.bench.standard import standard_attention
     from flashgen.problem import Problem
 
@@ -136,12 +99,19 @@ def measure(task: Task, target: Cpu) -> Iterator[Row]:
     expected = expect(problem, q, k, v, 1 / math.sqrt(q.shape[3]))
     outputs = {name: call() for name, call in calls.items()}
     work = operations(problem, q, k, v)
-    series = take_turns(calls, fma_probe(target, task.threads), PATIENCE)
+    series = take_turns(calls, compute_probe(target, task.threads), PATIENCE)
     for name in task.methods:
         o, lse = expected.deviations(*outputs[name])
-        share = max(o.share, lse.share)
-        turns = series[name]
-        yield Row(task.data, task.threads, name, turns.seconds, work, turns.probes, o.error, share)
+        yield Row(
+            task.data,
+            task.threads,
+            name,
+            work,
+            error=o.error,
+            bound_share=max(o.share, lse.share),
+            seconds=series[name].seconds,
+            probes=series[name].probes,
+        )
 
 
 def main() -> None:

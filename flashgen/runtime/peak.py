@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from flashgen.errors import check_positive
-from flashgen.runtime.probe import load_probe, time_threads
+from flashgen.runtime.probe import load_probe, measure_rate
 from flashgen.targets.cpu import Cpu
 
 CALIBRATION_ROUNDS = 100_000
@@ -34,14 +34,9 @@ def measure_peak(
     check_positive("threads", threads)
     check_positive("repeats", repeats)
     run = _load(target)
-    # ctypes lets the other threads run
-    _, taken = time_threads(lambda thread: run(CALIBRATION_ROUNDS), 1, clock)
-    rounds = max(int(CALIBRATION_ROUNDS * seconds / taken), 1)
-    best = 0.0
-    for _ in range(repeats):
-        done, taken = time_threads(lambda thread: run(rounds), threads, clock)
-        best = max(best, done / taken)
-    return best / 1e9
+    return measure_rate(
+        lambda thread, rounds: run(rounds), CALIBRATION_ROUNDS, threads, seconds, clock, repeats
+    )
 
 
 @functools.cache

@@ -43,3 +43,25 @@ def time_threads(
     with ThreadPoolExecutor(threads) as pool:
         results = list(pool.map(timed, range(threads)))
     return sum(done for done, _ in results), max(end for _, end in results) - min(starts)
+
+
+def measure_rate(
+    run: Callable[[int, int], float],
+    trial: int,
+    threads: int,
+    seconds: float,
+    clock: Callable[[], float],
+    repeats: int = 1,
+) -> float:
+    """GFLOP/s of all threads together; the best of ``repeats`` runs of about so many seconds.
+
+    run: a thread's part, by its number and how many rounds; returns how many operations they were.
+    trial: rounds that a first run takes, which says how many are needed.
+    """
+    _, taken = time_threads(lambda thread: run(thread, trial), 1, clock)
+    rounds = max(int(trial * seconds / taken), 1)
+    best = 0.0
+    for _ in range(repeats):
+        done, taken = time_threads(lambda thread: run(thread, rounds), threads, clock)
+        best = max(best, done / taken)
+    return best / 1e9

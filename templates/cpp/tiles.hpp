@@ -118,10 +118,3 @@ INLINE void fill(Shape<R>, float x, const A<T, N> &a, const isize (&index)[N]) {
   const isize rows = smaller(R, a.size[N - 1] - index[N - 1]);
   for (isize r = 0; r < rows; ++r) put(a.row(index, N - 1, r), x);
 }
-
-// Rows times a factor each; a row whose factor is 1 is left alone, for x * 1 is x.
-template <isize R, isize C, isize S> INLINE void scale_rows(Tile<R, C, S> t, Rows<R> factor) {
-  for (isize r = 0; r < R; ++r)
-    if (factor[r] != 1.0f)
-      for (isize c = 0; c < C; c += lanes) store(t.at(r, c), load(t.at(r, c)) * all(factor[r]));
-}

@@ -69,10 +69,25 @@ def need(module: str) -> Any:
     return importlib.import_module(module)
 
 
+def masked(case: Case) -> bool:
+    """Whether some row does not see every key: a single one of a causal case sees them all."""
+    return case.causal and case.nq > 1
+
+
+def top_left(case: Case) -> bool:
+    """Whether a causal mask that is aligned top-left will do, or none."""
+    return not masked(case) or case.nq == case.nk
+
+
+def visible(case: Case, heads: int = 1) -> np.ndarray:
+    """(heads * Nq, Nk), bool: which keys a row of a causal case sees, for heads one below the other."""
+    return np.tile(np.tri(case.nq, case.nk, case.nk - case.nq, bool), (heads, 1))
+
+
 def grouped(case: Case, q: np.ndarray) -> np.ndarray:
     """(B, Hq, Nq, D) as (B, Hkv, Hq / Hkv * Nq, D): heads that share K and V as rows of one; no copy.
 
-    Exact where no mask tells rows apart.
+    Exact where no mask tells rows apart, or with a mask for these rows.
     """
     return q.reshape(case.batch, case.hkv, case.hq // case.hkv * case.nq, case.head_dim)
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from flashgen.bench.cases import Case
-from flashgen.bench.peers.base import Peer, Prepared, grouped, need, ungrouped
+from flashgen.bench.peers.base import Peer, Prepared, grouped, masked, need, top_left, ungrouped, visible
 
 MICROSOFT = "com.microsoft"
 OPSET = 23
@@ -31,28 +31,35 @@ class OnnxRuntime(Peer):
         """Models are built with the package onnx: without it there is nothing to run."""
         return super().version() if find_spec("onnx") else None
 
-    def cannot(self, case: Case) -> str | None:
-        if case.causal and case.nq != case.nk:
-            return "is_causal aligns its mask top-left"
-        return None
-
     def forms(
         self, case: Case, q: np.ndarray, k: np.ndarray, v: np.ndarray
     ) -> Mapping[str, Callable[[], Prepared]]:
-        forms = {"Attention": lambda: self.attention(case, q, k, v)}
-        if case.hq == case.hkv:
+        """is_causal and unidirectional align their mask top-left; where that is not the mask, one is given,
+        or all keys but those of the last Nq positions are in a cache."""
+        forms: dict[str, Callable[[], Prepared]] = {}
+        if top_left(case):
+            forms["Attention"] = lambda: self.attention(case, q, k, v)
+        else:
+            forms["Attention, mask"] = lambda: self.attention(case, q, k, v, visible(case))
+        if top_left(case) and case.hq == case.hkv:
             forms["MultiHeadAttention"] = lambda: self.multi_head(case, q, k, v)
-        elif not case.causal:
+        elif not masked(case):
             forms["MultiHeadAttention, heads of a group as rows"] = lambda: self.multi_head(
                 case, grouped(case, q), k, v
             )
-        if case.causal or case.nq == 1:  # it has no other mask, and needs none for one row
+        # It has no other mask, and needs none for one row; of several rows and a cache it takes one batch.
+        if case.nq == 1 or (case.causal and (case.nq == case.nk or case.batch == 1)):
             forms["GroupQueryAttention"] = lambda: self.group_query(case, q, k, v)
         return forms
 
-    def attention(self, case: Case, q: np.ndarray, k: np.ndarray, v: np.ndarray) -> Prepared:
-        node = self.onnx.helper.make_node("Attention", ["q", "k", "v"], ["o"], is_causal=int(case.causal))
-        return self.run(node, {"q": q, "k": k, "v": v}, {"o": np.empty_like(q)}, lambda o: o)
+    def attention(
+        self, case: Case, q: np.ndarray, k: np.ndarray, v: np.ndarray, mask: np.ndarray | None = None
+    ) -> Prepared:
+        """mask: which keys a row sees, in place of is_causal."""
+        inputs = {"q": q, "k": k, "v": v} | ({} if mask is None else {"mask": mask})
+        is_causal = int(masked(case) and mask is None)
+        node = self.onnx.helper.make_node("Attention", list(inputs), ["o"], is_causal=is_causal)
+        return self.run(node, inputs, {"o": np.empty_like(q)}, lambda o: o)
 
     def multi_head(self, case: Case, q: np.ndarray, k: np.ndarray, v: np.ndarray) -> Prepared:
         """Queries and output (B, N, H * D), keys and values (B, H, N, D)."""
@@ -62,7 +69,7 @@ class OnnxRuntime(Peer):
             ["o"],
             domain=MICROSOFT,
             num_heads=q.shape[1],
-            unidirectional=int(case.causal),
+            unidirectional=int(masked(case)),
         )
         rows = heads_last(q)
         inputs, outputs = {"q": rows, "k": k, "v": v}, {"o": np.empty_like(rows)}

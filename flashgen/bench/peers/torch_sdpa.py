@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from flashgen.bench.cases import Case
-from flashgen.bench.peers.base import Peer, Prepared, grouped, need, ungrouped
+from flashgen.bench.peers.base import Peer, Prepared, grouped, masked, need, top_left, ungrouped, visible
 
 
 class TorchSdpa(Peer):
@@ -21,20 +21,34 @@ class TorchSdpa(Peer):
         self.torch = need("torch")
         self.torch.set_num_threads(threads)
 
-    def cannot(self, case: Case) -> str | None:
-        if case.causal and case.nq != case.nk:
-            return "is_causal aligns its mask top-left"
-        return None
-
     def forms(
         self, case: Case, q: np.ndarray, k: np.ndarray, v: np.ndarray
     ) -> Mapping[str, Callable[[], Prepared]]:
-        forms = {"as is": lambda: self.prepare(case, q, k, v)}
-        if case.hq != case.hkv and not case.causal:
-            forms["heads of a group as rows"] = lambda: self.prepare(case, grouped(case, q), k, v)
+        """is_causal aligns its mask top-left; where that is not the mask, one is given."""
+        rows, heads = "heads of a group as rows", case.hq // case.hkv
+        if top_left(case):
+            forms = {"as is": lambda: self.prepare(case, q, k, v, is_causal=masked(case))}
+            if heads > 1 and not masked(case):
+                forms[rows] = lambda: self.prepare(case, grouped(case, q), k, v)
+            return forms
+        forms = {
+            "causal_lower_right": lambda: self.prepare(case, q, k, v, attn_mask=self.lower_right(case)),
+            "mask": lambda: self.prepare(case, q, k, v, attn_mask=self.mask(case)),
+        }
+        if heads > 1:
+            forms[f"mask, {rows}"] = lambda: self.prepare(
+                case, grouped(case, q), k, v, attn_mask=self.mask(case, heads)
+            )
         return forms
 
-    def prepare(self, case: Case, q: np.ndarray, k: np.ndarray, v: np.ndarray) -> Prepared:
+    def lower_right(self, case: Case) -> Any:
+        return need("torch.nn.attention.bias").causal_lower_right(case.nq, case.nk)
+
+    def mask(self, case: Case, heads: int = 1) -> Any:
+        return self.torch.from_numpy(visible(case, heads))
+
+    def prepare(self, case: Case, q: np.ndarray, k: np.ndarray, v: np.ndarray, **mask: Any) -> Prepared:
+        """mask: arguments that say which keys a row sees; all, without."""
         torch = self.torch
         attend = torch.nn.functional.scaled_dot_product_attention
         inputs = [torch.from_numpy(x) for x in (q, k, v)]
@@ -42,6 +56,6 @@ class TorchSdpa(Peer):
 
         def call() -> Any:
             with torch.inference_mode():
-                return attend(*inputs, is_causal=case.causal, enable_gqa=enable_gqa)
+                return attend(*inputs, enable_gqa=enable_gqa, **mask)
 
         return Prepared(call, lambda o: ungrouped(case, o.numpy()))
