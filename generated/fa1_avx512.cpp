@@ -3,7 +3,7 @@
 // Written by flashgen 0.1.0; to write it again:
 //   flashgen emit --target avx512 --head-dim 64 --dtype float32 --order kv-outer --br 182 --bc 512 --no-lazy-rescale --no-causal-skip --panel 32 --no-hoist-packs --no-group-rows
 // Problem: Problem(head_dim=64, head_dim_v=64, dtype='float32', causal=None)
-// Schedule: Schedule(order='kv-outer', br=182, bc=512, lazy_rescale=False, causal_skip=False, panel=32, hoist_packs=False, group_rows=False, rescale_threshold=0.0)
+// Schedule: Schedule(order='kv-outer', br=182, bc=512, lazy_rescale=False, causal_skip=False, panel=32, hoist_packs=False, group_rows=False, rescale_threshold=0.0, split_keys=0)
 // A remark `by X` names the pass that made what follows; `as stated` is FlashAttention-1's own.
 //
 // Compile with g++ or clang++ -std=c++17 -O3 -march=x86-64-v4 -mprefer-vector-width=512 -ffp-contract=off -pthread. What is to
@@ -547,7 +547,7 @@ struct Scratch {
 
 // What a thread's arrays have given back, for its next ones: memory that is fresh costs a page fault every 4 KiB.
 struct Pool {
-  static constexpr int most = 4;
+  static constexpr int most = 8;
   struct Piece {
     void *p;
     size_t bytes;
@@ -600,8 +600,8 @@ template <int N> struct Workspace : Array<float, N> {
 
 // Independent iterations over threads.
 
-// Who works on something: so many threads, of which the calling one has this memory.
-struct Crew {
+// The threads that share an iteration; the calling one has this memory.
+struct Team {
   int threads;
   size_t bytes;  // of each thread's scratch memory
   char *scratch;
@@ -622,7 +622,7 @@ template <int N> struct Nest {
   }
 };
 
-// Iterations from `next` to `end`; the crew of each has `each` threads, those before `larger_to` one more.
+// Iterations from `next` to `end`; the team of each has `each` threads, those before `larger_to` one more.
 template <int N, class Body> struct Work {
   const Nest<N> &nest;
   const Body &body;
@@ -640,8 +640,8 @@ template <int N, class Body> INLINE void take_part(Work<N, Body> &work, char *sc
     if (iteration >= work.end) return;
     isize at[N];
     work.nest.locate(iteration, at);
-    const Crew crew = {work.each + (iteration < work.larger_to), work.bytes, scratch, pool};
-    if (work.body(at, crew)) __atomic_store_n(&work.failed, 1, __ATOMIC_RELAXED);
+    const Team team = {work.each + (iteration < work.larger_to), work.bytes, scratch, pool};
+    if (work.body(at, team)) __atomic_store_n(&work.failed, 1, __ATOMIC_RELAXED);
   }
 }
 template <int N, class Body> void *join_in(void *shared) {
@@ -654,32 +654,32 @@ template <int N, class Body> void *join_in(void *shared) {
 
 // The calling thread and others, `threads` in all, take part. Those that cannot be started, or have no
 // memory, are done without.
-template <int N, class Body> int share(Work<N, Body> &work, isize threads, const Crew &crew) {
+template <int N, class Body> int share(Work<N, Body> &work, isize threads, const Team &team) {
   pthread_t started[max_threads];
   const isize wanted = smaller(smaller(threads, max_threads), work.end - work.next);
   int others = 0;
   while (others + 1 < wanted && !pthread_create(&started[others], 0, join_in<N, Body>, &work)) ++others;
-  take_part(work, crew.scratch, crew.pool);
+  take_part(work, team.scratch, team.pool);
   for (int t = 0; t < others; ++t) pthread_join(started[t], 0);
   return work.failed;
 }
 
-// body(at, crew) for every iteration of the nest, each on one thread; it returns 0, or 1 where it had not
+// body(at, team) for every iteration of the nest, each on one thread; it returns 0, or 1 where it had not
 // the memory that it needs. Returns 1 if some iteration did.
-template <int N, class Body> int parallel(const Nest<N> &nest, const Crew &crew, const Body &body) {
-  Work<N, Body> work = {nest, body, crew.bytes, 0, nest.count(), 0, 1, 0};
-  return share(work, crew.threads, crew);
+template <int N, class Body> int parallel(const Nest<N> &nest, const Team &team, const Body &body) {
+  Work<N, Body> work = {nest, body, team.bytes, 0, nest.count(), 0, 1, 0};
+  return share(work, team.threads, team);
 }
 
 // The same, for iterations that threads can share: when fewer are left than there are threads, each gets its
 // part of them.
-template <int N, class Body> int parallel_crews(const Nest<N> &nest, const Crew &crew, const Body &body) {
-  const isize count = nest.count(), left = count % crew.threads, even = count - left;
-  Work<N, Body> single = {nest, body, crew.bytes, 0, even, 0, 1, 0};
-  if (share(single, crew.threads, crew) || !left) return single.failed;
-  const isize larger_to = even + crew.threads % left;
-  Work<N, Body> shared = {nest, body, crew.bytes, even, count, larger_to, (int)(crew.threads / left), 0};
-  return share(shared, left, crew);
+template <int N, class Body> int parallel_teams(const Nest<N> &nest, const Team &team, const Body &body) {
+  const isize count = nest.count(), left = count % team.threads, even = count - left;
+  Work<N, Body> single = {nest, body, team.bytes, 0, even, 0, 1, 0};
+  if (share(single, team.threads, team) || !left) return single.failed;
+  const isize larger_to = even + team.threads % left;
+  Work<N, Body> shared = {nest, body, team.bytes, even, count, larger_to, (int)(team.threads / left), 0};
+  return share(shared, left, team);
 }
 }  // namespace
 
@@ -694,7 +694,7 @@ extern "C" int attention_d64_dv64_f32_full_kv_outer_br182_bc512_eager_noskip_pan
   const Scratch scratch(735616);
   if (!scratch.p) return 1;
   Pool pool;
-  const Crew crew = {(int)larger(1, smaller(threads, max_threads)), 735616, scratch.p, &pool};
+  const Team team = {(int)larger(1, smaller(threads, max_threads)), 735616, scratch.p, &pool};
   // as stated
   const isize B = q.size[0];
   const isize Hq = q.size[1];
@@ -705,18 +705,18 @@ extern "C" int attention_d64_dv64_f32_full_kv_outer_br182_bc512_eager_noskip_pan
   // by fold-scale
   const auto factor = scale * 1.44269504f;
   // by parallel-loops
-  if (parallel(Nest<3>{{B, Hkv, group}, {1, 1, 1}}, crew, [&](const isize (&at_1)[3], const Crew &crew_1) {
-    (void)crew_1;
+  if (parallel(Nest<3>{{B, Hkv, group}, {1, 1, 1}}, team, [&](const isize (&at_1)[3], const Team &team_1) {
+    (void)team_1;
     const isize b = at_1[0];
     const isize g = at_1[1];
     const isize r = at_1[2];
     // as stated
     const isize h = (g * group) + r;
-    const Workspace<2> acc(*crew_1.pool, {Nq, 64});
+    const Workspace<2> acc(*team_1.pool, {Nq, 64});
     if (!acc.p) return 1;
-    const Workspace<1> m(*crew_1.pool, {Nq});
+    const Workspace<1> m(*team_1.pool, {Nq});
     if (!m.p) return 1;
-    const Workspace<1> l(*crew_1.pool, {Nq});
+    const Workspace<1> l(*team_1.pool, {Nq});
     if (!l.p) return 1;
     // as stated
     for (isize i = 0; i < Nq; i += 182) {
@@ -728,38 +728,38 @@ extern "C" int attention_d64_dv64_f32_full_kv_outer_br182_bc512_eager_noskip_pan
     // as stated
     for (isize j = 0; j < Nk; j += 512) {
       // by pack
-      const Panels<16, 64, 32> kj_panels(crew_1.scratch + 0);
+      const Panels<16, 64, 32> kj_panels(team_1.scratch + 0);
       pack_transposed(kj_panels, view(k, {b, g, j, 0}, 512));
-      const Panels<2, 512, 32> vj_panels(crew_1.scratch + 131072);
+      const Panels<2, 512, 32> vj_panels(team_1.scratch + 131072);
       pack<64>(vj_panels, view(v, {b, g, j, 0}, 512));
       // as stated
       for (isize i_1 = 0; i_1 < Nq; i_1 += 182) {
         // as stated
-        const Tile<182, 64, 64> qi(crew_1.scratch + 262144);
+        const Tile<182, 64, 64> qi(team_1.scratch + 262144);
         read(qi, q, {b, h, i_1, 0});
         // by fold-scale
-        const Tile<182, 64, 64> qis(crew_1.scratch + 262144);
+        const Tile<182, 64, 64> qis(team_1.scratch + 262144);
         for (isize y = 0; y < 182; ++y)
           for (isize x = 0; x < 64; x += lanes)
             store(qis.at(y, x), load(qi.at(y, x)) * all(factor));
         // as stated
-        const Tile<182, 64, 64> acc_i(crew_1.scratch + 308736);
+        const Tile<182, 64, 64> acc_i(team_1.scratch + 308736);
         read(acc_i, acc, {i_1, 0});
-        const Rows<182> l_i(crew_1.scratch + 355328);
+        const Rows<182> l_i(team_1.scratch + 355328);
         read(l_i, l, {i_1});
-        const Rows<182> m_i(crew_1.scratch + 356096);
+        const Rows<182> m_i(team_1.scratch + 356096);
         read(m_i, m, {i_1});
         // by mask-to-spans
-        const Spans<182> span(crew_1.scratch + 356864);
+        const Spans<182> span(team_1.scratch + 356864);
         for (isize y = 0; y < 182; ++y) {
           const isize row = i_1 + y;
           span.set(y, j, j, (row < Nq) ? Nk : j, 512);
         }
         // by pack, mask-to-spans
-        const Tile<182, 512, 512> s(crew_1.scratch + 359808);
+        const Tile<182, 512, 512> s(team_1.scratch + 359808);
         product<false>(s, qis, kj_panels, Only<182>(span));
         // by nan-in-sum, mask-to-spans, fuse-sweeps
-        const Rows<182> m_tile(crew_1.scratch + 732544);
+        const Rows<182> m_tile(team_1.scratch + 732544);
         for (isize y = 0; y < 182; ++y) {
           Reduction<MaxNum> m_tile_row;
           sweep(span.lo(y), span.hi(y), [&](isize x, isize u, auto seen) INLINE_LAMBDA {
@@ -769,11 +769,11 @@ extern "C" int attention_d64_dv64_f32_full_kv_outer_br182_bc512_eager_noskip_pan
           m_tile[y] = m_tile_row.total();
         }
         // as stated
-        const Rows<182> tile_top(crew_1.scratch + 733312);
+        const Rows<182> tile_top(team_1.scratch + 733312);
         for (isize y = 0; y < 182; y += lanes) store(tile_top.p + y, replace(load(m_tile.p + y), -INFINITY, 0.0f));
         // by base-2, mask-to-spans, fuse-sweeps
-        const Tile<182, 512, 512> p(crew_1.scratch + 359808);
-        const Rows<182> l_tile(crew_1.scratch + 733312);
+        const Tile<182, 512, 512> p(team_1.scratch + 359808);
+        const Rows<182> l_tile(team_1.scratch + 733312);
         for (isize y = 0; y < 182; ++y) {
           const vec tile_top_1 = all(tile_top[y]);
           Reduction<Add> l_tile_row;
@@ -786,28 +786,28 @@ extern "C" int attention_d64_dv64_f32_full_kv_outer_br182_bc512_eager_noskip_pan
           l_tile[y] = l_tile_row.total();
         }
         // as stated
-        const Rows<182> m_new(crew_1.scratch + 734080);
+        const Rows<182> m_new(team_1.scratch + 734080);
         for (isize y = 0; y < 182; y += lanes) store(m_new.p + y, maximum(load(m_i.p + y), load(m_tile.p + y)));
-        const Rows<182> top(crew_1.scratch + 734848);
+        const Rows<182> top(team_1.scratch + 734848);
         for (isize y = 0; y < 182; y += lanes) store(top.p + y, replace(load(m_new.p + y), -INFINITY, 0.0f));
         // by base-2
-        const Rows<182> beta(crew_1.scratch + 732544);
+        const Rows<182> beta(team_1.scratch + 732544);
         for (isize y = 0; y < 182; y += lanes) store(beta.p + y, exp2(load(m_tile.p + y) - load(top.p + y)));
         // as stated
-        const Rows<182> l_kept(crew_1.scratch + 355328);
+        const Rows<182> l_kept(team_1.scratch + 355328);
         for (isize y = 0; y < 182; y += lanes) store(l_kept.p + y, load(l_i.p + y) * exp2(load(m_i.p + y) - load(top.p + y)));
-        const Rows<182> l_new(crew_1.scratch + 733312);
+        const Rows<182> l_new(team_1.scratch + 733312);
         for (isize y = 0; y < 182; y += lanes) store(l_new.p + y, load(l_kept.p + y) + (load(beta.p + y) * load(l_tile.p + y)));
         // by pack, mask-to-spans
-        const Tile<182, 64, 64> pv(crew_1.scratch + 262144);
+        const Tile<182, 64, 64> pv(team_1.scratch + 262144);
         product<false>(pv, p, vj_panels, Over<182>(span));
         // by accumulate
         scale_rows(acc_i, l_kept);
         scale_rows(pv, beta);
         // as stated
-        const Rows<182> divisor(crew_1.scratch + 355328);
+        const Rows<182> divisor(team_1.scratch + 355328);
         for (isize y = 0; y < 182; y += lanes) store(divisor.p + y, replace(load(l_new.p + y), 0.0f, 1.0f));
-        const Tile<182, 64, 64> acc_new(crew_1.scratch + 308736);
+        const Tile<182, 64, 64> acc_new(team_1.scratch + 308736);
         for (isize y = 0; y < 182; ++y)
           for (isize x = 0; x < 64; x += lanes)
             store(acc_new.at(y, x), (load(acc_i.at(y, x)) + load(pv.at(y, x))) / all(divisor[y]));
@@ -819,14 +819,14 @@ extern "C" int attention_d64_dv64_f32_full_kv_outer_br182_bc512_eager_noskip_pan
     // as stated
     for (isize i_2 = 0; i_2 < Nq; i_2 += 182) {
       // as stated
-      const Tile<182, 64, 64> o_i(crew_1.scratch + 262144);
+      const Tile<182, 64, 64> o_i(team_1.scratch + 262144);
       read(o_i, acc, {i_2, 0});
       write(o_i, o, {b, h, i_2, 0});
-      const Rows<182> m_i_1(crew_1.scratch + 355328);
+      const Rows<182> m_i_1(team_1.scratch + 355328);
       read(m_i_1, m, {i_2});
-      const Rows<182> l_i_1(crew_1.scratch + 356096);
+      const Rows<182> l_i_1(team_1.scratch + 356096);
       read(l_i_1, l, {i_2});
-      const Rows<182> lse_i(crew_1.scratch + 355328);
+      const Rows<182> lse_i(team_1.scratch + 355328);
       for (isize y = 0; y < 182; y += lanes) store(lse_i.p + y, (replace(load(m_i_1.p + y), -INFINITY, 0.0f) * all(0.693147181f)) + log(load(l_i_1.p + y)));
       write(lse_i, lse, {b, h, i_2});
     }

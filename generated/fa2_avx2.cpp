@@ -3,7 +3,7 @@
 // Written by flashgen 0.1.0; to write it again:
 //   flashgen emit --target avx2 --head-dim 64 --dtype float32 --order q-outer --br 192 --bc 512 --lazy-rescale --causal-skip --panel 16 --hoist-packs --no-group-rows
 // Problem: Problem(head_dim=64, head_dim_v=64, dtype='float32', causal=None)
-// Schedule: Schedule(order='q-outer', br=192, bc=512, lazy_rescale=True, causal_skip=True, panel=16, hoist_packs=True, group_rows=False, rescale_threshold=0.0)
+// Schedule: Schedule(order='q-outer', br=192, bc=512, lazy_rescale=True, causal_skip=True, panel=16, hoist_packs=True, group_rows=False, rescale_threshold=0.0, split_keys=0)
 // A remark `by X` names the pass that made what follows; `as stated` is FlashAttention-1's own.
 //
 // Compile with g++ or clang++ -std=c++17 -O3 -march=x86-64-v3 -ffp-contract=off -pthread. What is to
@@ -539,7 +539,7 @@ struct Scratch {
 
 // What a thread's arrays have given back, for its next ones: memory that is fresh costs a page fault every 4 KiB.
 struct Pool {
-  static constexpr int most = 4;
+  static constexpr int most = 8;
   struct Piece {
     void *p;
     size_t bytes;
@@ -592,8 +592,8 @@ template <int N> struct Workspace : Array<float, N> {
 
 // Independent iterations over threads.
 
-// Who works on something: so many threads, of which the calling one has this memory.
-struct Crew {
+// The threads that share an iteration; the calling one has this memory.
+struct Team {
   int threads;
   size_t bytes;  // of each thread's scratch memory
   char *scratch;
@@ -614,7 +614,7 @@ template <int N> struct Nest {
   }
 };
 
-// Iterations from `next` to `end`; the crew of each has `each` threads, those before `larger_to` one more.
+// Iterations from `next` to `end`; the team of each has `each` threads, those before `larger_to` one more.
 template <int N, class Body> struct Work {
   const Nest<N> &nest;
   const Body &body;
@@ -632,8 +632,8 @@ template <int N, class Body> INLINE void take_part(Work<N, Body> &work, char *sc
     if (iteration >= work.end) return;
     isize at[N];
     work.nest.locate(iteration, at);
-    const Crew crew = {work.each + (iteration < work.larger_to), work.bytes, scratch, pool};
-    if (work.body(at, crew)) __atomic_store_n(&work.failed, 1, __ATOMIC_RELAXED);
+    const Team team = {work.each + (iteration < work.larger_to), work.bytes, scratch, pool};
+    if (work.body(at, team)) __atomic_store_n(&work.failed, 1, __ATOMIC_RELAXED);
   }
 }
 template <int N, class Body> void *join_in(void *shared) {
@@ -646,32 +646,32 @@ template <int N, class Body> void *join_in(void *shared) {
 
 // The calling thread and others, `threads` in all, take part. Those that cannot be started, or have no
 // memory, are done without.
-template <int N, class Body> int share(Work<N, Body> &work, isize threads, const Crew &crew) {
+template <int N, class Body> int share(Work<N, Body> &work, isize threads, const Team &team) {
   pthread_t started[max_threads];
   const isize wanted = smaller(smaller(threads, max_threads), work.end - work.next);
   int others = 0;
   while (others + 1 < wanted && !pthread_create(&started[others], 0, join_in<N, Body>, &work)) ++others;
-  take_part(work, crew.scratch, crew.pool);
+  take_part(work, team.scratch, team.pool);
   for (int t = 0; t < others; ++t) pthread_join(started[t], 0);
   return work.failed;
 }
 
-// body(at, crew) for every iteration of the nest, each on one thread; it returns 0, or 1 where it had not
+// body(at, team) for every iteration of the nest, each on one thread; it returns 0, or 1 where it had not
 // the memory that it needs. Returns 1 if some iteration did.
-template <int N, class Body> int parallel(const Nest<N> &nest, const Crew &crew, const Body &body) {
-  Work<N, Body> work = {nest, body, crew.bytes, 0, nest.count(), 0, 1, 0};
-  return share(work, crew.threads, crew);
+template <int N, class Body> int parallel(const Nest<N> &nest, const Team &team, const Body &body) {
+  Work<N, Body> work = {nest, body, team.bytes, 0, nest.count(), 0, 1, 0};
+  return share(work, team.threads, team);
 }
 
 // The same, for iterations that threads can share: when fewer are left than there are threads, each gets its
 // part of them.
-template <int N, class Body> int parallel_crews(const Nest<N> &nest, const Crew &crew, const Body &body) {
-  const isize count = nest.count(), left = count % crew.threads, even = count - left;
-  Work<N, Body> single = {nest, body, crew.bytes, 0, even, 0, 1, 0};
-  if (share(single, crew.threads, crew) || !left) return single.failed;
-  const isize larger_to = even + crew.threads % left;
-  Work<N, Body> shared = {nest, body, crew.bytes, even, count, larger_to, (int)(crew.threads / left), 0};
-  return share(shared, left, crew);
+template <int N, class Body> int parallel_teams(const Nest<N> &nest, const Team &team, const Body &body) {
+  const isize count = nest.count(), left = count % team.threads, even = count - left;
+  Work<N, Body> single = {nest, body, team.bytes, 0, even, 0, 1, 0};
+  if (share(single, team.threads, team) || !left) return single.failed;
+  const isize larger_to = even + team.threads % left;
+  Work<N, Body> shared = {nest, body, team.bytes, even, count, larger_to, (int)(team.threads / left), 0};
+  return share(shared, left, team);
 }
 }  // namespace
 
@@ -686,7 +686,7 @@ extern "C" int attention_d64_dv64_f32_full_q_outer_br192_bc512_lazy_skip_panel16
   const Scratch scratch(498432);
   if (!scratch.p) return 1;
   Pool pool;
-  const Crew crew = {(int)larger(1, smaller(threads, max_threads)), 498432, scratch.p, &pool};
+  const Team team = {(int)larger(1, smaller(threads, max_threads)), 498432, scratch.p, &pool};
   // as stated
   const isize B = q.size[0];
   const isize Hq = q.size[1];
@@ -697,19 +697,19 @@ extern "C" int attention_d64_dv64_f32_full_q_outer_br192_bc512_lazy_skip_panel16
   // by fold-scale
   const auto factor = scale * 1.44269504f;
   // by parallel-loops
-  if (parallel_crews(Nest<2>{{B, Hkv}, {1, 1}}, crew, [&](const isize (&at_3)[2], const Crew &crew_1) {
-    (void)crew_1;
+  if (parallel_teams(Nest<2>{{B, Hkv}, {1, 1}}, team, [&](const isize (&at_3)[2], const Team &team_1) {
+    (void)team_1;
     const isize b = at_3[0];
     const isize g = at_3[1];
     // by hoist-packs
     const isize tiles = ceildiv(Nk, 512);
-    const Workspace<4> k_panels(*crew_1.pool, {tiles, 32, 64, 16});
+    const Workspace<4> k_panels(*team_1.pool, {tiles, 32, 64, 16});
     if (!k_panels.p) return 1;
-    const Workspace<4> v_panels(*crew_1.pool, {tiles, 4, 512, 16});
+    const Workspace<4> v_panels(*team_1.pool, {tiles, 4, 512, 16});
     if (!v_panels.p) return 1;
     // by hoist-packs, parallel-loops
-    if (parallel(Nest<1>{{tiles}, {1}}, crew_1, [&](const isize (&at_1)[1], const Crew &crew_2) {
-      (void)crew_2;
+    if (parallel(Nest<1>{{tiles}, {1}}, team_1, [&](const isize (&at_1)[1], const Team &team_2) {
+      (void)team_2;
       const isize t = at_1[0];
       // by hoist-packs
       const isize j = t * 512;
@@ -721,29 +721,29 @@ extern "C" int attention_d64_dv64_f32_full_q_outer_br192_bc512_lazy_skip_panel16
       return 0;
     })) return 1;
     // by interchange, fuse-loops, parallel-loops
-    if (parallel(Nest<2>{{group, Nq}, {1, 192}}, crew_1, [&](const isize (&at_2)[2], const Crew &crew_3) {
-      (void)crew_3;
+    if (parallel(Nest<2>{{group, Nq}, {1, 192}}, team_1, [&](const isize (&at_2)[2], const Team &team_3) {
+      (void)team_3;
       const isize r = at_2[0];
       const isize i = at_2[1];
       // as stated
       const isize h = (g * group) + r;
-      const Tile<192, 64, 64> qi(crew_3.scratch + 0);
+      const Tile<192, 64, 64> qi(team_3.scratch + 0);
       read(qi, q, {b, h, i, 0});
       // by fold-scale
-      const Tile<192, 64, 64> qis(crew_3.scratch + 0);
+      const Tile<192, 64, 64> qis(team_3.scratch + 0);
       for (isize y = 0; y < 192; ++y)
         for (isize x = 0; x < 64; x += lanes)
           store(qis.at(y, x), load(qi.at(y, x)) * all(factor));
       // by causal-skip
       const isize whole_to = larger(0, smaller(floordiv(Nk, 512) * 512, ((i + 192) <= Nq) ? Nk : 0));
       // as stated
-      const Tile<192, 64, 64> acc(crew_3.scratch + 49152);
+      const Tile<192, 64, 64> acc(team_3.scratch + 49152);
       for (isize y = 0; y < 192; ++y)
         for (isize x = 0; x < 64; x += lanes)
           store(acc.at(y, x), all(0.0f));
-      const Rows<192> l(crew_3.scratch + 98304);
+      const Rows<192> l(team_3.scratch + 98304);
       for (isize y = 0; y < 192; y += lanes) store(l.p + y, all(0.0f));
-      const Rows<192> m(crew_3.scratch + 99072);
+      const Rows<192> m(team_3.scratch + 99072);
       for (isize y = 0; y < 192; y += lanes) store(m.p + y, all(-INFINITY));
       // by interchange, keep-state, causal-skip
       for (isize j_1 = 0; j_1 < whole_to; j_1 += 512) {
@@ -753,10 +753,10 @@ extern "C" int attention_d64_dv64_f32_full_q_outer_br192_bc512_lazy_skip_panel16
         const Panels<32, 64, 16> kj_panels_1(k_panels.at({t_1, 0, 0, 0}));
         const Panels<4, 512, 16> vj_panels_1(v_panels.at({t_1, 0, 0, 0}));
         // by pack
-        const Tile<192, 512, 512> s(crew_3.scratch + 99840);
+        const Tile<192, 512, 512> s(team_3.scratch + 99840);
         product<false>(s, qis, kj_panels_1, Everything());
         // by nan-in-sum, fuse-sweeps
-        const Rows<192> m_tile(crew_3.scratch + 493056);
+        const Rows<192> m_tile(team_3.scratch + 493056);
         for (isize y = 0; y < 192; ++y) {
           Reduction<MaxNum> m_tile_row;
           sweep(0, 512, [&](isize x, isize u, auto seen) INLINE_LAMBDA {
@@ -766,13 +766,13 @@ extern "C" int attention_d64_dv64_f32_full_q_outer_br192_bc512_lazy_skip_panel16
           m_tile[y] = m_tile_row.total();
         }
         // as stated
-        const Rows<192> m_new(crew_3.scratch + 493056);
+        const Rows<192> m_new(team_3.scratch + 493056);
         for (isize y = 0; y < 192; y += lanes) store(m_new.p + y, maximum(load(m.p + y), load(m_tile.p + y)));
-        const Rows<192> top(crew_3.scratch + 493824);
+        const Rows<192> top(team_3.scratch + 493824);
         for (isize y = 0; y < 192; y += lanes) store(top.p + y, replace(load(m_new.p + y), -INFINITY, 0.0f));
         // by lazy-rescale, base-2, fuse-sweeps
-        const Tile<192, 512, 512> p(crew_3.scratch + 99840);
-        const Rows<192> l_tile(crew_3.scratch + 494592);
+        const Tile<192, 512, 512> p(team_3.scratch + 99840);
+        const Rows<192> l_tile(team_3.scratch + 494592);
         for (isize y = 0; y < 192; ++y) {
           const vec top_1 = all(top[y]);
           Reduction<Add> l_tile_row;
@@ -785,10 +785,10 @@ extern "C" int attention_d64_dv64_f32_full_q_outer_br192_bc512_lazy_skip_panel16
           l_tile[y] = l_tile_row.total();
         }
         // by base-2
-        const Rows<192> alpha(crew_3.scratch + 493824);
+        const Rows<192> alpha(team_3.scratch + 493824);
         for (isize y = 0; y < 192; y += lanes) store(alpha.p + y, exp2(load(m.p + y) - load(top.p + y)));
         // as stated
-        const Rows<192> l_new(crew_3.scratch + 98304);
+        const Rows<192> l_new(team_3.scratch + 98304);
         for (isize y = 0; y < 192; y += lanes) store(l_new.p + y, (load(l.p + y) * load(alpha.p + y)) + load(l_tile.p + y));
         // by lazy-rescale, accumulate
         scale_rows(acc, alpha);
@@ -805,16 +805,16 @@ extern "C" int attention_d64_dv64_f32_full_q_outer_br192_bc512_lazy_skip_panel16
         const Panels<32, 64, 16> kj_panels_2(k_panels.at({t_2, 0, 0, 0}));
         const Panels<4, 512, 16> vj_panels_2(v_panels.at({t_2, 0, 0, 0}));
         // by mask-to-spans
-        const Spans<192> span(crew_3.scratch + 495360);
+        const Spans<192> span(team_3.scratch + 495360);
         for (isize y = 0; y < 192; ++y) {
           const isize row = i + y;
           span.set(y, j_2, j_2, (row < Nq) ? Nk : j_2, 512);
         }
         // by pack, mask-to-spans
-        const Tile<192, 512, 512> s_3(crew_3.scratch + 99840);
+        const Tile<192, 512, 512> s_3(team_3.scratch + 99840);
         product<false>(s_3, qis, kj_panels_2, Only<192>(span));
         // by nan-in-sum, mask-to-spans, fuse-sweeps
-        const Rows<192> m_tile_1(crew_3.scratch + 493056);
+        const Rows<192> m_tile_1(team_3.scratch + 493056);
         for (isize y = 0; y < 192; ++y) {
           Reduction<MaxNum> m_tile_1_row;
           sweep(span.lo(y), span.hi(y), [&](isize x, isize u, auto seen) INLINE_LAMBDA {
@@ -824,13 +824,13 @@ extern "C" int attention_d64_dv64_f32_full_q_outer_br192_bc512_lazy_skip_panel16
           m_tile_1[y] = m_tile_1_row.total();
         }
         // as stated
-        const Rows<192> m_new_1(crew_3.scratch + 493056);
+        const Rows<192> m_new_1(team_3.scratch + 493056);
         for (isize y = 0; y < 192; y += lanes) store(m_new_1.p + y, maximum(load(m.p + y), load(m_tile_1.p + y)));
-        const Rows<192> top_2(crew_3.scratch + 493824);
+        const Rows<192> top_2(team_3.scratch + 493824);
         for (isize y = 0; y < 192; y += lanes) store(top_2.p + y, replace(load(m_new_1.p + y), -INFINITY, 0.0f));
         // by lazy-rescale, base-2, mask-to-spans, fuse-sweeps
-        const Tile<192, 512, 512> p_2(crew_3.scratch + 99840);
-        const Rows<192> l_tile_1(crew_3.scratch + 494592);
+        const Tile<192, 512, 512> p_2(team_3.scratch + 99840);
+        const Rows<192> l_tile_1(team_3.scratch + 494592);
         for (isize y = 0; y < 192; ++y) {
           const vec top_3 = all(top_2[y]);
           Reduction<Add> l_tile_1_row;
@@ -843,10 +843,10 @@ extern "C" int attention_d64_dv64_f32_full_q_outer_br192_bc512_lazy_skip_panel16
           l_tile_1[y] = l_tile_1_row.total();
         }
         // by base-2
-        const Rows<192> alpha_1(crew_3.scratch + 493824);
+        const Rows<192> alpha_1(team_3.scratch + 493824);
         for (isize y = 0; y < 192; y += lanes) store(alpha_1.p + y, exp2(load(m.p + y) - load(top_2.p + y)));
         // as stated
-        const Rows<192> l_new_1(crew_3.scratch + 98304);
+        const Rows<192> l_new_1(team_3.scratch + 98304);
         for (isize y = 0; y < 192; y += lanes) store(l_new_1.p + y, (load(l.p + y) * load(alpha_1.p + y)) + load(l_tile_1.p + y));
         // by lazy-rescale, accumulate
         scale_rows(acc, alpha_1);
@@ -856,15 +856,15 @@ extern "C" int attention_d64_dv64_f32_full_q_outer_br192_bc512_lazy_skip_panel16
         for (isize y = 0; y < 192; y += lanes) store(m.p + y, load(m_new_1.p + y));
       }
       // by lazy-rescale
-      const Rows<192> divisor(crew_3.scratch + 493056);
+      const Rows<192> divisor(team_3.scratch + 493056);
       for (isize y = 0; y < 192; y += lanes) store(divisor.p + y, replace(load(l.p + y), 0.0f, 1.0f));
-      const Tile<192, 64, 64> o_i(crew_3.scratch + 49152);
+      const Tile<192, 64, 64> o_i(team_3.scratch + 49152);
       for (isize y = 0; y < 192; ++y)
         for (isize x = 0; x < 64; x += lanes)
           store(o_i.at(y, x), load(acc.at(y, x)) / all(divisor[y]));
       // as stated
       write(o_i, o, {b, h, i, 0});
-      const Rows<192> lse_i(crew_3.scratch + 99072);
+      const Rows<192> lse_i(team_3.scratch + 99072);
       for (isize y = 0; y < 192; y += lanes) store(lse_i.p + y, (replace(load(m.p + y), -INFINITY, 0.0f) * all(0.693147181f)) + log(load(l.p + y)));
       write(lse_i, lse, {b, h, i});
       return 0;

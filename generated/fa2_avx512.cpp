@@ -3,7 +3,7 @@
 // Written by flashgen 0.1.0; to write it again:
 //   flashgen emit --target avx512 --head-dim 64 --dtype float32 --order q-outer --br 182 --bc 512 --lazy-rescale --causal-skip --panel 32 --hoist-packs --no-group-rows
 // Problem: Problem(head_dim=64, head_dim_v=64, dtype='float32', causal=None)
-// Schedule: Schedule(order='q-outer', br=182, bc=512, lazy_rescale=True, causal_skip=True, panel=32, hoist_packs=True, group_rows=False, rescale_threshold=0.0)
+// Schedule: Schedule(order='q-outer', br=182, bc=512, lazy_rescale=True, causal_skip=True, panel=32, hoist_packs=True, group_rows=False, rescale_threshold=0.0, split_keys=0)
 // A remark `by X` names the pass that made what follows; `as stated` is FlashAttention-1's own.
 //
 // Compile with g++ or clang++ -std=c++17 -O3 -march=x86-64-v4 -mprefer-vector-width=512 -ffp-contract=off -pthread. What is to
@@ -546,7 +546,7 @@ struct Scratch {
 
 // What a thread's arrays have given back, for its next ones: memory that is fresh costs a page fault every 4 KiB.
 struct Pool {
-  static constexpr int most = 4;
+  static constexpr int most = 8;
   struct Piece {
     void *p;
     size_t bytes;
@@ -599,8 +599,8 @@ template <int N> struct Workspace : Array<float, N> {
 
 // Independent iterations over threads.
 
-// Who works on something: so many threads, of which the calling one has this memory.
-struct Crew {
+// The threads that share an iteration; the calling one has this memory.
+struct Team {
   int threads;
   size_t bytes;  // of each thread's scratch memory
   char *scratch;
@@ -621,7 +621,7 @@ template <int N> struct Nest {
   }
 };
 
-// Iterations from `next` to `end`; the crew of each has `each` threads, those before `larger_to` one more.
+// Iterations from `next` to `end`; the team of each has `each` threads, those before `larger_to` one more.
 template <int N, class Body> struct Work {
   const Nest<N> &nest;
   const Body &body;
@@ -639,8 +639,8 @@ template <int N, class Body> INLINE void take_part(Work<N, Body> &work, char *sc
     if (iteration >= work.end) return;
     isize at[N];
     work.nest.locate(iteration, at);
-    const Crew crew = {work.each + (iteration < work.larger_to), work.bytes, scratch, pool};
-    if (work.body(at, crew)) __atomic_store_n(&work.failed, 1, __ATOMIC_RELAXED);
+    const Team team = {work.each + (iteration < work.larger_to), work.bytes, scratch, pool};
+    if (work.body(at, team)) __atomic_store_n(&work.failed, 1, __ATOMIC_RELAXED);
   }
 }
 template <int N, class Body> void *join_in(void *shared) {
@@ -653,32 +653,32 @@ template <int N, class Body> void *join_in(void *shared) {
 
 // The calling thread and others, `threads` in all, take part. Those that cannot be started, or have no
 // memory, are done without.
-template <int N, class Body> int share(Work<N, Body> &work, isize threads, const Crew &crew) {
+template <int N, class Body> int share(Work<N, Body> &work, isize threads, const Team &team) {
   pthread_t started[max_threads];
   const isize wanted = smaller(smaller(threads, max_threads), work.end - work.next);
   int others = 0;
   while (others + 1 < wanted && !pthread_create(&started[others], 0, join_in<N, Body>, &work)) ++others;
-  take_part(work, crew.scratch, crew.pool);
+  take_part(work, team.scratch, team.pool);
   for (int t = 0; t < others; ++t) pthread_join(started[t], 0);
   return work.failed;
 }
 
-// body(at, crew) for every iteration of the nest, each on one thread; it returns 0, or 1 where it had not
+// body(at, team) for every iteration of the nest, each on one thread; it returns 0, or 1 where it had not
 // the memory that it needs. Returns 1 if some iteration did.
-template <int N, class Body> int parallel(const Nest<N> &nest, const Crew &crew, const Body &body) {
-  Work<N, Body> work = {nest, body, crew.bytes, 0, nest.count(), 0, 1, 0};
-  return share(work, crew.threads, crew);
+template <int N, class Body> int parallel(const Nest<N> &nest, const Team &team, const Body &body) {
+  Work<N, Body> work = {nest, body, team.bytes, 0, nest.count(), 0, 1, 0};
+  return share(work, team.threads, team);
 }
 
 // The same, for iterations that threads can share: when fewer are left than there are threads, each gets its
 // part of them.
-template <int N, class Body> int parallel_crews(const Nest<N> &nest, const Crew &crew, const Body &body) {
-  const isize count = nest.count(), left = count % crew.threads, even = count - left;
-  Work<N, Body> single = {nest, body, crew.bytes, 0, even, 0, 1, 0};
-  if (share(single, crew.threads, crew) || !left) return single.failed;
-  const isize larger_to = even + crew.threads % left;
-  Work<N, Body> shared = {nest, body, crew.bytes, even, count, larger_to, (int)(crew.threads / left), 0};
-  return share(shared, left, crew);
+template <int N, class Body> int parallel_teams(const Nest<N> &nest, const Team &team, const Body &body) {
+  const isize count = nest.count(), left = count % team.threads, even = count - left;
+  Work<N, Body> single = {nest, body, team.bytes, 0, even, 0, 1, 0};
+  if (share(single, team.threads, team) || !left) return single.failed;
+  const isize larger_to = even + team.threads % left;
+  Work<N, Body> shared = {nest, body, team.bytes, even, count, larger_to, (int)(team.threads / left), 0};
+  return share(shared, left, team);
 }
 }  // namespace
 
@@ -693,7 +693,7 @@ extern "C" int attention_d64_dv64_f32_full_q_outer_br182_bc512_lazy_skip_panel32
   const Scratch scratch(472672);
   if (!scratch.p) return 1;
   Pool pool;
-  const Crew crew = {(int)larger(1, smaller(threads, max_threads)), 472672, scratch.p, &pool};
+  const Team team = {(int)larger(1, smaller(threads, max_threads)), 472672, scratch.p, &pool};
   // as stated
   const isize B = q.size[0];
   const isize Hq = q.size[1];
@@ -704,19 +704,19 @@ extern "C" int attention_d64_dv64_f32_full_q_outer_br182_bc512_lazy_skip_panel32
   // by fold-scale
   const auto factor = scale * 1.44269504f;
   // by parallel-loops
-  if (parallel_crews(Nest<2>{{B, Hkv}, {1, 1}}, crew, [&](const isize (&at_3)[2], const Crew &crew_1) {
-    (void)crew_1;
+  if (parallel_teams(Nest<2>{{B, Hkv}, {1, 1}}, team, [&](const isize (&at_3)[2], const Team &team_1) {
+    (void)team_1;
     const isize b = at_3[0];
     const isize g = at_3[1];
     // by hoist-packs
     const isize tiles = ceildiv(Nk, 512);
-    const Workspace<4> k_panels(*crew_1.pool, {tiles, 16, 64, 32});
+    const Workspace<4> k_panels(*team_1.pool, {tiles, 16, 64, 32});
     if (!k_panels.p) return 1;
-    const Workspace<4> v_panels(*crew_1.pool, {tiles, 2, 512, 32});
+    const Workspace<4> v_panels(*team_1.pool, {tiles, 2, 512, 32});
     if (!v_panels.p) return 1;
     // by hoist-packs, parallel-loops
-    if (parallel(Nest<1>{{tiles}, {1}}, crew_1, [&](const isize (&at_1)[1], const Crew &crew_2) {
-      (void)crew_2;
+    if (parallel(Nest<1>{{tiles}, {1}}, team_1, [&](const isize (&at_1)[1], const Team &team_2) {
+      (void)team_2;
       const isize t = at_1[0];
       // by hoist-packs
       const isize j = t * 512;
@@ -728,29 +728,29 @@ extern "C" int attention_d64_dv64_f32_full_q_outer_br182_bc512_lazy_skip_panel32
       return 0;
     })) return 1;
     // by interchange, fuse-loops, parallel-loops
-    if (parallel(Nest<2>{{group, Nq}, {1, 182}}, crew_1, [&](const isize (&at_2)[2], const Crew &crew_3) {
-      (void)crew_3;
+    if (parallel(Nest<2>{{group, Nq}, {1, 182}}, team_1, [&](const isize (&at_2)[2], const Team &team_3) {
+      (void)team_3;
       const isize r = at_2[0];
       const isize i = at_2[1];
       // as stated
       const isize h = (g * group) + r;
-      const Tile<182, 64, 64> qi(crew_3.scratch + 0);
+      const Tile<182, 64, 64> qi(team_3.scratch + 0);
       read(qi, q, {b, h, i, 0});
       // by fold-scale
-      const Tile<182, 64, 64> qis(crew_3.scratch + 0);
+      const Tile<182, 64, 64> qis(team_3.scratch + 0);
       for (isize y = 0; y < 182; ++y)
         for (isize x = 0; x < 64; x += lanes)
           store(qis.at(y, x), load(qi.at(y, x)) * all(factor));
       // by causal-skip
       const isize whole_to = larger(0, smaller(floordiv(Nk, 512) * 512, ((i + 182) <= Nq) ? Nk : 0));
       // as stated
-      const Tile<182, 64, 64> acc(crew_3.scratch + 46592);
+      const Tile<182, 64, 64> acc(team_3.scratch + 46592);
       for (isize y = 0; y < 182; ++y)
         for (isize x = 0; x < 64; x += lanes)
           store(acc.at(y, x), all(0.0f));
-      const Rows<182> l(crew_3.scratch + 93184);
+      const Rows<182> l(team_3.scratch + 93184);
       for (isize y = 0; y < 182; y += lanes) store(l.p + y, all(0.0f));
-      const Rows<182> m(crew_3.scratch + 93952);
+      const Rows<182> m(team_3.scratch + 93952);
       for (isize y = 0; y < 182; y += lanes) store(m.p + y, all(-INFINITY));
       // by interchange, keep-state, causal-skip
       for (isize j_1 = 0; j_1 < whole_to; j_1 += 512) {
@@ -760,10 +760,10 @@ extern "C" int attention_d64_dv64_f32_full_q_outer_br182_bc512_lazy_skip_panel32
         const Panels<16, 64, 32> kj_panels_1(k_panels.at({t_1, 0, 0, 0}));
         const Panels<2, 512, 32> vj_panels_1(v_panels.at({t_1, 0, 0, 0}));
         // by pack
-        const Tile<182, 512, 512> s(crew_3.scratch + 94720);
+        const Tile<182, 512, 512> s(team_3.scratch + 94720);
         product<false>(s, qis, kj_panels_1, Everything());
         // by nan-in-sum, fuse-sweeps
-        const Rows<182> m_tile(crew_3.scratch + 467456);
+        const Rows<182> m_tile(team_3.scratch + 467456);
         for (isize y = 0; y < 182; ++y) {
           Reduction<MaxNum> m_tile_row;
           sweep(0, 512, [&](isize x, isize u, auto seen) INLINE_LAMBDA {
@@ -773,13 +773,13 @@ extern "C" int attention_d64_dv64_f32_full_q_outer_br182_bc512_lazy_skip_panel32
           m_tile[y] = m_tile_row.total();
         }
         // as stated
-        const Rows<182> m_new(crew_3.scratch + 467456);
+        const Rows<182> m_new(team_3.scratch + 467456);
         for (isize y = 0; y < 182; y += lanes) store(m_new.p + y, maximum(load(m.p + y), load(m_tile.p + y)));
-        const Rows<182> top(crew_3.scratch + 468224);
+        const Rows<182> top(team_3.scratch + 468224);
         for (isize y = 0; y < 182; y += lanes) store(top.p + y, replace(load(m_new.p + y), -INFINITY, 0.0f));
         // by lazy-rescale, base-2, fuse-sweeps
-        const Tile<182, 512, 512> p(crew_3.scratch + 94720);
-        const Rows<182> l_tile(crew_3.scratch + 468992);
+        const Tile<182, 512, 512> p(team_3.scratch + 94720);
+        const Rows<182> l_tile(team_3.scratch + 468992);
         for (isize y = 0; y < 182; ++y) {
           const vec top_1 = all(top[y]);
           Reduction<Add> l_tile_row;
@@ -792,10 +792,10 @@ extern "C" int attention_d64_dv64_f32_full_q_outer_br182_bc512_lazy_skip_panel32
           l_tile[y] = l_tile_row.total();
         }
         // by base-2
-        const Rows<182> alpha(crew_3.scratch + 468224);
+        const Rows<182> alpha(team_3.scratch + 468224);
         for (isize y = 0; y < 182; y += lanes) store(alpha.p + y, exp2(load(m.p + y) - load(top.p + y)));
         // as stated
-        const Rows<182> l_new(crew_3.scratch + 93184);
+        const Rows<182> l_new(team_3.scratch + 93184);
         for (isize y = 0; y < 182; y += lanes) store(l_new.p + y, (load(l.p + y) * load(alpha.p + y)) + load(l_tile.p + y));
         // by lazy-rescale, accumulate
         scale_rows(acc, alpha);
@@ -812,16 +812,16 @@ extern "C" int attention_d64_dv64_f32_full_q_outer_br182_bc512_lazy_skip_panel32
         const Panels<16, 64, 32> kj_panels_2(k_panels.at({t_2, 0, 0, 0}));
         const Panels<2, 512, 32> vj_panels_2(v_panels.at({t_2, 0, 0, 0}));
         // by mask-to-spans
-        const Spans<182> span(crew_3.scratch + 469760);
+        const Spans<182> span(team_3.scratch + 469760);
         for (isize y = 0; y < 182; ++y) {
           const isize row = i + y;
           span.set(y, j_2, j_2, (row < Nq) ? Nk : j_2, 512);
         }
         // by pack, mask-to-spans
-        const Tile<182, 512, 512> s_3(crew_3.scratch + 94720);
+        const Tile<182, 512, 512> s_3(team_3.scratch + 94720);
         product<false>(s_3, qis, kj_panels_2, Only<182>(span));
         // by nan-in-sum, mask-to-spans, fuse-sweeps
-        const Rows<182> m_tile_1(crew_3.scratch + 467456);
+        const Rows<182> m_tile_1(team_3.scratch + 467456);
         for (isize y = 0; y < 182; ++y) {
           Reduction<MaxNum> m_tile_1_row;
           sweep(span.lo(y), span.hi(y), [&](isize x, isize u, auto seen) INLINE_LAMBDA {
@@ -831,13 +831,13 @@ extern "C" int attention_d64_dv64_f32_full_q_outer_br182_bc512_lazy_skip_panel32
           m_tile_1[y] = m_tile_1_row.total();
         }
         // as stated
-        const Rows<182> m_new_1(crew_3.scratch + 467456);
+        const Rows<182> m_new_1(team_3.scratch + 467456);
         for (isize y = 0; y < 182; y += lanes) store(m_new_1.p + y, maximum(load(m.p + y), load(m_tile_1.p + y)));
-        const Rows<182> top_2(crew_3.scratch + 468224);
+        const Rows<182> top_2(team_3.scratch + 468224);
         for (isize y = 0; y < 182; y += lanes) store(top_2.p + y, replace(load(m_new_1.p + y), -INFINITY, 0.0f));
         // by lazy-rescale, base-2, mask-to-spans, fuse-sweeps
-        const Tile<182, 512, 512> p_2(crew_3.scratch + 94720);
-        const Rows<182> l_tile_1(crew_3.scratch + 468992);
+        const Tile<182, 512, 512> p_2(team_3.scratch + 94720);
+        const Rows<182> l_tile_1(team_3.scratch + 468992);
         for (isize y = 0; y < 182; ++y) {
           const vec top_3 = all(top_2[y]);
           Reduction<Add> l_tile_1_row;
@@ -850,10 +850,10 @@ extern "C" int attention_d64_dv64_f32_full_q_outer_br182_bc512_lazy_skip_panel32
           l_tile_1[y] = l_tile_1_row.total();
         }
         // by base-2
-        const Rows<182> alpha_1(crew_3.scratch + 468224);
+        const Rows<182> alpha_1(team_3.scratch + 468224);
         for (isize y = 0; y < 182; y += lanes) store(alpha_1.p + y, exp2(load(m.p + y) - load(top_2.p + y)));
         // as stated
-        const Rows<182> l_new_1(crew_3.scratch + 93184);
+        const Rows<182> l_new_1(team_3.scratch + 93184);
         for (isize y = 0; y < 182; y += lanes) store(l_new_1.p + y, (load(l.p + y) * load(alpha_1.p + y)) + load(l_tile_1.p + y));
         // by lazy-rescale, accumulate
         scale_rows(acc, alpha_1);
@@ -863,15 +863,15 @@ extern "C" int attention_d64_dv64_f32_full_q_outer_br182_bc512_lazy_skip_panel32
         for (isize y = 0; y < 182; y += lanes) store(m.p + y, load(m_new_1.p + y));
       }
       // by lazy-rescale
-      const Rows<182> divisor(crew_3.scratch + 467456);
+      const Rows<182> divisor(team_3.scratch + 467456);
       for (isize y = 0; y < 182; y += lanes) store(divisor.p + y, replace(load(l.p + y), 0.0f, 1.0f));
-      const Tile<182, 64, 64> o_i(crew_3.scratch + 46592);
+      const Tile<182, 64, 64> o_i(team_3.scratch + 46592);
       for (isize y = 0; y < 182; ++y)
         for (isize x = 0; x < 64; x += lanes)
           store(o_i.at(y, x), load(acc.at(y, x)) / all(divisor[y]));
       // as stated
       write(o_i, o, {b, h, i, 0});
-      const Rows<182> lse_i(crew_3.scratch + 93952);
+      const Rows<182> lse_i(team_3.scratch + 93952);
       for (isize y = 0; y < 182; y += lanes) store(lse_i.p + y, (replace(load(m.p + y), -INFINITY, 0.0f) * all(0.693147181f)) + log(load(l.p + y)));
       write(lse_i, lse, {b, h, i});
       return 0;

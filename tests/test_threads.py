@@ -117,8 +117,8 @@ def test_threads_that_share_a_head_are_no_more_than_asked_for(order: str) -> Non
 def starts(heads: int, threads: int, shared: tuple[int, int]) -> int:
     """Threads started for whole heads first, then for the rest, of which each has its share of threads."""
     left = heads % threads
-    crews = [threads // left + (n < threads % left) for n in range(left)]
-    within = sum(min(each, work) - 1 for each in crews for work in shared)
+    teams = [threads // left + (n < threads % left) for n in range(left)]
+    within = sum(min(each, work) - 1 for each in teams for work in shared)
     return max(min(threads, heads - left), 1) - 1 + max(left, 1) - 1 + within
 
 

@@ -44,7 +44,8 @@ class Operand:
     element: "f32", "f16", "bf16", "index" or "i1" (of a constant also "f64").
     offset: bytes from the start of the scratch memory (row, tile, packed, span).
     stride: elements from one row of a tile to the next.
-    crew: whose scratch memory that is: what the parallel loop around it calls those who work on an iteration.
+    team: whose scratch memory that is: the name of the threads that share an iteration of the parallel loop
+        around it.
     """
 
     kind: Kind
@@ -56,7 +57,7 @@ class Operand:
     value: float | int | None = None
     memory: Operand | None = None
     indices: tuple[Operand, ...] = ()
-    crew: str = ""
+    team: str = ""
 
 
 @dataclass

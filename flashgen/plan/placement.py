@@ -27,8 +27,8 @@ from flashgen.plan.liveness import Liveness, deferred, elementwise
 from flashgen.plan.model import Buffer, Operand
 from flashgen.plan.storage import Names, Storage, element_name, kind_of
 
-CREW = "crew"
-"""Those who work on the whole kernel, by the name that the templates give them."""
+TEAM = "team"
+"""The name, in templates, of the team of threads that runs the whole kernel."""
 
 
 class Placement:
@@ -40,8 +40,8 @@ class Placement:
         self._storage = Storage(layout)
         self._operands: dict[SSAValue, Operand] = {}
         self._buffer: dict[SSAValue, int] = {}
-        self.crew = CREW
-        """Who has the scratch memory in which values are placed at present."""
+        self.team = TEAM
+        """The team in whose scratch memory values are placed at present."""
 
     def __getitem__(self, v: SSAValue) -> Operand:
         return self._operands[v]
@@ -107,7 +107,7 @@ class Placement:
         held, stride = self._storage.buffers[buffer], self._storage.stride(v)
         name = self.name(v, "t")
         self._operands[v] = Operand(
-            kind_of(v), name, shape_of(v), held.element, held.offset, stride, crew=self.crew
+            kind_of(v), name, shape_of(v), held.element, held.offset, stride, team=self.team
         )
         return self._operands[v]
 

@@ -96,22 +96,22 @@ class Planner:
         return Statement(name, form, [self._at.result(op, result)], ins, attributes(op))
 
     def _parallel(self, op: scf.ParallelOp) -> list[Statement]:
-        """attrs: extents and steps of the loops, outermost first; all start at 0. Names: `crew` of those
-        who work on an iteration, `among` of those whom iterations are dealt to, `at` of its position.
-        `shared`: an iteration has parallel loops of its own, which several threads can work on.
+        """attrs: extents and steps of the loops, outermost first; all start at 0. Names: `team` of the
+        threads that share an iteration, `among` of the team that iterations are dealt to, `at` of its
+        position. `shared`: an iteration has parallel loops of its own, which several threads can work on.
         """
         if any(self._at[lb].value != 0 for lb in op.lowerBound):
             raise CannotEmit("a parallel loop that does not start at 0")
         indices = [self._at.local(arg) for arg in op.body.block.args]
-        among, crew = self._at.crew, self._at.word("crew")
-        self._at.crew = crew
+        among, team = self._at.team, self._at.word("team")
+        self._at.team = team
         body = self._block(op.body.block)
-        self._at.crew = among
+        self._at.team = among
         attrs = {
             "extents": self._at.all(op.upperBound),
             "steps": self._at.all(op.step),
             "among": among,
-            "crew": crew,
+            "team": team,
             "at": self._at.word("at"),
             "shared": any(isinstance(inner, scf.ParallelOp) for inner in op.body.block.ops),
         }
@@ -157,7 +157,7 @@ class Planner:
         extents = [
             next(sizes) if n < 0 else Operand("constant", str(n), value=n, element="index") for n in shape
         ]
-        array = replace(self._at.local(op.memref), crew=self._at.crew)
+        array = replace(self._at.local(op.memref), team=self._at.team)
         return [Statement("memref_alloc", outs=[array], attrs={"extents": extents})]
 
     def _group_rows(self, op: GroupRowsOp) -> list[Statement]:

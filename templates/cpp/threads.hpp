@@ -1,7 +1,7 @@
 // Independent iterations over threads.
 
-// Who works on something: so many threads, of which the calling one has this memory.
-struct Crew {
+// The threads that share an iteration; the calling one has this memory.
+struct Team {
   int threads;
   size_t bytes;  // of each thread's scratch memory
   char *scratch;
@@ -22,7 +22,7 @@ template <int N> struct Nest {
   }
 };
 
-// Iterations from `next` to `end`; the crew of each has `each` threads, those before `larger_to` one more.
+// Iterations from `next` to `end`; the team of each has `each` threads, those before `larger_to` one more.
 template <int N, class Body> struct Work {
   const Nest<N> &nest;
   const Body &body;
@@ -40,8 +40,8 @@ template <int N, class Body> INLINE void take_part(Work<N, Body> &work, char *sc
     if (iteration >= work.end) return;
     isize at[N];
     work.nest.locate(iteration, at);
-    const Crew crew = {work.each + (iteration < work.larger_to), work.bytes, scratch, pool};
-    if (work.body(at, crew)) __atomic_store_n(&work.failed, 1, __ATOMIC_RELAXED);
+    const Team team = {work.each + (iteration < work.larger_to), work.bytes, scratch, pool};
+    if (work.body(at, team)) __atomic_store_n(&work.failed, 1, __ATOMIC_RELAXED);
   }
 }
 template <int N, class Body> void *join_in(void *shared) {
@@ -54,30 +54,30 @@ template <int N, class Body> void *join_in(void *shared) {
 
 // The calling thread and others, `threads` in all, take part. Those that cannot be started, or have no
 // memory, are done without.
-template <int N, class Body> int share(Work<N, Body> &work, isize threads, const Crew &crew) {
+template <int N, class Body> int share(Work<N, Body> &work, isize threads, const Team &team) {
   pthread_t started[max_threads];
   const isize wanted = smaller(smaller(threads, max_threads), work.end - work.next);
   int others = 0;
   while (others + 1 < wanted && !pthread_create(&started[others], 0, join_in<N, Body>, &work)) ++others;
-  take_part(work, crew.scratch, crew.pool);
+  take_part(work, team.scratch, team.pool);
   for (int t = 0; t < others; ++t) pthread_join(started[t], 0);
   return work.failed;
 }
 
-// body(at, crew) for every iteration of the nest, each on one thread; it returns 0, or 1 where it had not
+// body(at, team) for every iteration of the nest, each on one thread; it returns 0, or 1 where it had not
 // the memory that it needs. Returns 1 if some iteration did.
-template <int N, class Body> int parallel(const Nest<N> &nest, const Crew &crew, const Body &body) {
-  Work<N, Body> work = {nest, body, crew.bytes, 0, nest.count(), 0, 1, 0};
-  return share(work, crew.threads, crew);
+template <int N, class Body> int parallel(const Nest<N> &nest, const Team &team, const Body &body) {
+  Work<N, Body> work = {nest, body, team.bytes, 0, nest.count(), 0, 1, 0};
+  return share(work, team.threads, team);
 }
 
 // The same, for iterations that threads can share: when fewer are left than there are threads, each gets its
 // part of them.
-template <int N, class Body> int parallel_crews(const Nest<N> &nest, const Crew &crew, const Body &body) {
-  const isize count = nest.count(), left = count % crew.threads, even = count - left;
-  Work<N, Body> single = {nest, body, crew.bytes, 0, even, 0, 1, 0};
-  if (share(single, crew.threads, crew) || !left) return single.failed;
-  const isize larger_to = even + crew.threads % left;
-  Work<N, Body> shared = {nest, body, crew.bytes, even, count, larger_to, (int)(crew.threads / left), 0};
-  return share(shared, left, crew);
+template <int N, class Body> int parallel_teams(const Nest<N> &nest, const Team &team, const Body &body) {
+  const isize count = nest.count(), left = count % team.threads, even = count - left;
+  Work<N, Body> single = {nest, body, team.bytes, 0, even, 0, 1, 0};
+  if (share(single, team.threads, team) || !left) return single.failed;
+  const isize larger_to = even + team.threads % left;
+  Work<N, Body> shared = {nest, body, team.bytes, even, count, larger_to, (int)(team.threads / left), 0};
+  return share(shared, left, team);
 }
