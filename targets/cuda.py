@@ -14,6 +14,13 @@ from flashgen.schedule import Schedule
 from flashgen.targets.base import Target, TileLayout
 
 FLOAT, INDEX, ALIGNMENT = 4, 8, 64  # bytes
+NONE: dict[str, tuple[object, str]] = {
+    "panel": (0, "reads K and V as loaded"),
+    "hoist_packs": (False, "reads K and V as loaded"),
+    "group_rows": (False, "has blocks for each head"),
+    "split_keys": (0, "has one block for all keys of a row"),
+}
+"""What a schedule cannot ask of it: the only value that a field may have, and why."""
 
 
 class Cuda(Target):
@@ -38,10 +45,9 @@ class Cuda(Target):
 
     def fill(self, problem: Problem, schedule: Schedule) -> Schedule:
         """Open tile sizes are halved until the tiles fit, columns before rows."""
-        for field, none in (("panel", 0), ("hoist_packs", False)):
+        for field, (none, why) in NONE.items():
             if value := getattr(schedule, field):
-                allowed = f"target cuda reads K and V as loaded: {field} {none}"
-                raise InvalidArgument(field, value, allowed)
+                raise InvalidArgument(field, value, f"target cuda {why}: {field} {none}")
         br, bc = schedule.br or self.side, schedule.bc or self.side
         while self.shared(problem, schedule, br, bc) > self.shared_default:
             halve_bc = schedule.bc is None and bc > 1 and (bc >= br or schedule.br is not None)
@@ -52,20 +58,13 @@ class Cuda(Target):
             schedule,
             br=br,
             bc=bc,
-            panel=schedule.panel or 0,
-            hoist_packs=bool(schedule.hoist_packs),
-            group_rows=bool(schedule.group_rows),
-            split_keys=schedule.split_keys or 0,
+            panel=0,
+            hoist_packs=False,
+            group_rows=False,
+            split_keys=0,
         )
 
     def check(self, problem: Problem, schedule: Schedule) -> None:
-        if schedule.group_rows:
-            raise InvalidArgument(
-                "group_rows", True, "target cuda has blocks for each head: group_rows False"
-            )
-        if schedule.split_keys:
-            allowed = "target cuda has one block for all keys of a row: split_keys 0"
-            raise InvalidArgument("split_keys", schedule.split_keys, allowed)
         assert schedule.br is not None and schedule.bc is not None
         need = self.shared(problem, schedule, schedule.br, schedule.bc)
         if need > self.shared_limit:

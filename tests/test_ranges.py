@@ -101,6 +101,14 @@ spaces = st.builds(
 )
 
 
+def mask_in_loop(text: str) -> tuple[MaskOp, scf.ForOp]:
+    """The one mask of a module, and the loop that it stands in."""
+    (mask,) = [op for op in parse(text).walk() if isinstance(op, MaskOp)]
+    loop = mask.parent_op()
+    assert isinstance(loop, scf.ForOp)
+    return mask, loop
+
+
 def module(predicate: Atom | Joined, s: Space, inner: str) -> tuple[MaskOp, scf.ForOp]:
     """The mask and the loop that would be split: j within i, or i within j."""
     loops = ["scf.for %i = %row_start to %nq step %br", "scf.for %j = %col_start to %nk step %bc"]
@@ -120,10 +128,7 @@ def module(predicate: Atom | Joined, s: Space, inner: str) -> tuple[MaskOp, scf.
       }} }}
       func.return
     }}"""
-    (mask,) = [op for op in parse(text).walk() if isinstance(op, MaskOp)]
-    loop = mask.parent_op()
-    assert isinstance(loop, scf.ForOp)
-    return mask, loop
+    return mask_in_loop(text)
 
 
 def outer_of(loop: scf.ForOp) -> scf.ForOp:
@@ -239,9 +244,7 @@ def test_what_is_not_understood_is_masked_and_visited():
       }
       func.return
     }"""
-    (mask,) = [op for op in parse(text).walk() if isinstance(op, MaskOp)]
-    loop = mask.parent_op()
-    assert isinstance(loop, scf.ForOp)
+    mask, loop = mask_in_loop(text)
     assert classify(mask, loop, whole=False) == Range()
     assert classify(mask, loop, whole=True).empty
     with pytest.raises(ValueError, match="not understood"):
@@ -263,9 +266,7 @@ def test_a_bound_that_moves_with_the_loop_is_not_understood():
       }
       func.return
     }"""
-    (mask,) = [op for op in parse(text).walk() if isinstance(op, MaskOp)]
-    loop = mask.parent_op()
-    assert isinstance(loop, scf.ForOp)
+    mask, loop = mask_in_loop(text)
     assert classify(mask, loop, whole=False) == Range()
     assert classify(mask, loop, whole=True).empty
 
@@ -332,9 +333,7 @@ def test_a_loop_to_the_smaller_of_two_ends_before_both(end: str, known: bool) ->
       }}
       func.return
     }}"""
-    (mask,) = [op for op in parse(text).walk() if isinstance(op, MaskOp)]
-    loop = mask.parent_op()
-    assert isinstance(loop, scf.ForOp)
+    mask, loop = mask_in_loop(text)
     assert (classify(mask, loop, whole=False) == Range()) == known
 
 
@@ -353,8 +352,6 @@ def test_from_a_whole_step_on_whole_steps_are_counted_from_0() -> None:
       }
       func.return
     }"""
-    (mask,) = [op for op in parse(text).walk() if isinstance(op, MaskOp)]
-    loop = mask.parent_op()
-    assert isinstance(loop, scf.ForOp)
+    mask, loop = mask_in_loop(text)
     hi = classify(mask, loop, whole=True).hi
     assert hi == Rounded(Linear(), 4, Linear({loop.ub: 1}), 4, up=False)

@@ -55,7 +55,7 @@ class Case:
     @property
     def reads(self) -> bool:
         """Whether memory bandwidth is what bounds it, not arithmetic."""
-        return self.nq * (self.hq // self.hkv) <= FEW_ROWS
+        return self.rows <= FEW_ROWS
 
     @property
     def work(self) -> int:

@@ -1,9 +1,8 @@
 """The timing protocol: methods take turns, and a turn counts by the probes around it.
 
 A machine's speed changes from one moment to the next: clocks move, and neighbours take a core, its caches or
-the memory.
-So what is compared runs interleaved in one process, a probe of what the machine can do stands right before
-and right behind each turn, and only ratios of neighbours are believed.
+the memory. So what is compared runs interleaved in one process, a probe of what the machine can do stands
+right before and right behind each turn, and only ratios of neighbours are believed.
 """
 
 from __future__ import annotations
@@ -97,10 +96,8 @@ def take_turns(
     """
     repeats = {name: calls_of_a_turn(call, clock) for name, call in calls.items()}
     series = {name: Series() for name in calls}
-    order, shuffle = (
-        list(calls),
-        random.Random(0).shuffle,
-    )  # else each method has always the same one before it
+    order = list(calls)
+    shuffle = random.Random(0).shuffle  # else each method has always the same one before it
     begin, before = time.perf_counter(), probe()
     while not enough(series.values(), patience, time.perf_counter() - begin, best):
         shuffle(order)

@@ -168,7 +168,7 @@ class OnlineSoftmaxPass(TilePass[Match]):
     def finals(self, loop: scf.ForOp, state: State) -> list[SSAValue]:
         """What is read of a state outside the step: the loop's result, or what is loaded from its array."""
         if isinstance(state.old, BlockArgument):
-            return [loop.results[state.old.index - 1]]
+            return [loop.results[number(state)]]
         load = state.old.owner
         assert isinstance(load, LoadOp)
         if not isinstance(load.memref.owner, memref.AllocOp):
@@ -182,11 +182,17 @@ class OnlineSoftmaxPass(TilePass[Match]):
         return [op.result for op in users if isinstance(op, LoadOp) and op is not load]
 
 
+def number(state: State) -> int:
+    """Which of the values that its loop carries a state is."""
+    assert isinstance(state.old, BlockArgument)
+    return state.old.index - 1
+
+
 def becomes(use: Use, state: State) -> bool:
     """Whether the use passes on what the state is to be."""
     op, old = use.operation, state.old
     if isinstance(old, BlockArgument):
-        return isinstance(op, scf.YieldOp) and use.index == old.index - 1
+        return isinstance(op, scf.YieldOp) and use.index == number(state)
     return isinstance(op, StoreOp) and isinstance(old.owner, LoadOp) and op.memref is old.owner.memref
 
 

@@ -36,7 +36,7 @@ from xdsl.traits import is_side_effect_free
 
 from flashgen.analysis.dependence import describe, strangers
 from flashgen.analysis.linear import Linear, accesses, induction, inside, linear, step_of, stored
-from flashgen.analysis.neutral import State, constant
+from flashgen.analysis.neutral import constant
 from flashgen.errors import InvalidArgument, check_positive
 from flashgen.ir.construct import (
     add,
@@ -57,7 +57,7 @@ from flashgen.ir.memory import LoadOp, StoreOp
 from flashgen.ir.provenance import claim, keep
 from flashgen.ir.types import NEG_INF, element_of, index, shape_of
 from flashgen.passes.edit import erase, insert_after, insert_before, remove_dead, shared_index
-from flashgen.passes.online_softmax import OnlineSoftmaxPass, Running
+from flashgen.passes.online_softmax import OnlineSoftmaxPass, Running, number
 from flashgen.passes.patterns import is_above, outermost
 
 
@@ -249,12 +249,6 @@ def allocate(state: SSAValue, extents: Sequence[SSAValue], zero: SSAValue) -> Ke
     array = alloc(MemRefType(element_of(state), shape), *extents)
     array.name_hint = f"{state.name_hint}_parts" if state.name_hint else None
     return Kept(array, zero)
-
-
-def number(state: State) -> int:
-    """Which of the values that its loop carries a state is."""
-    assert isinstance(state.old, BlockArgument)
-    return state.old.index - 1
 
 
 Pair = tuple[SSAValue, SSAValue]

@@ -89,7 +89,7 @@ def grouped(case: Case, q: np.ndarray) -> np.ndarray:
 
     Exact where no mask tells rows apart, or with a mask for these rows.
     """
-    return q.reshape(case.batch, case.hkv, case.hq // case.hkv * case.nq, case.head_dim)
+    return q.reshape(case.batch, case.hkv, case.rows, case.head_dim)
 
 
 def ungrouped(case: Case, o: np.ndarray) -> np.ndarray:
