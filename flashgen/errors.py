@@ -60,7 +60,8 @@ def check_choice(argument: str, value: object, choices: Iterable[object]) -> Non
         raise InvalidArgument(argument, repr(value), f"one of {', '.join(map(repr, known))} is allowed")
 
 
-def check_positive(argument: str, value: object, least: int = 1) -> None:
-    """Raise InvalidArgument unless ``value`` is an int of at least ``least``."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise InvalidArgument(argument, repr(value), f"a whole number of at least {least} is allowed")
+def check_positive(argument: str, value: object, least: int = 1, most: int | None = None) -> None:
+    """Raise InvalidArgument unless ``value`` is an int of at least ``least``, and of at most ``most``."""
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= (most or value):
+        allowed = f"of at least {least}" if most is None else f"from {least} to {most}"
+        raise InvalidArgument(argument, repr(value), f"a whole number {allowed} is allowed")

@@ -10,6 +10,9 @@ ORDERS = ("kv-outer", "q-outer")
 MAX_THRESHOLD = 64
 """A row's sum is at most Nk 2^threshold: up to here float32 holds it, times values up to 2^63 / Nk."""
 
+MAX_PART = 1 << 48
+"""Keys of a part: more than memory holds, and far from where sums of 64-bit indices overflow."""
+
 
 @dataclass(frozen=True)
 class Schedule:
@@ -28,9 +31,9 @@ class Schedule:
         0 (follow every maximum) to 64; FlashAttention-4's is 8. Needs lazy_rescale.
     group_rows: the queries of all heads of a group are rows of the same tiles, so that each read of K and V
         serves them all; None leaves the choice to the target.
-    split_keys: keys of one part, a multiple of bc, 0 for all of them. Parts wait for nothing, so that threads
-        share the keys of one head; then their results are merged (Flash-Decoding). Needs lazy_rescale and
-        order "q-outer". None leaves the choice to the target.
+    split_keys: keys of one part, a multiple of bc up to MAX_PART, or 0 for all of them. Parts wait for
+        nothing, so that threads share the keys of one head; then their results are merged (Flash-Decoding).
+        Needs lazy_rescale and order "q-outer". None leaves the choice to the target.
 
     Raises InvalidArgument.
     """
@@ -63,7 +66,7 @@ class Schedule:
         if self.hoist_packs and self.panel == 0:
             raise InvalidArgument("hoist_packs", True, "it needs panels: panel above 0")
         if self.split_keys is not None:
-            check_positive("split_keys", self.split_keys, least=0)
+            check_positive("split_keys", self.split_keys, least=0, most=MAX_PART)
             if self.bc is not None and self.split_keys % self.bc:
                 allowed = f"a multiple of bc {self.bc} is allowed, or 0"
                 raise InvalidArgument("split_keys", self.split_keys, allowed)

@@ -1,9 +1,9 @@
-// attention_d64_dv64_f32_full_kv_outer_br182_bc512_eager_noskip_panel32_head_avx512
+// attention_d64_dv64_f32_full_kv_outer_br64_bc512_eager_noskip_panel32_head_avx512
 //
 // Written by flashgen 0.1.0; to write it again:
-//   flashgen emit --target avx512 --head-dim 64 --dtype float32 --order kv-outer --br 182 --bc 512 --no-lazy-rescale --no-causal-skip --panel 32 --no-hoist-packs --no-group-rows
+//   flashgen emit --target avx512 --head-dim 64 --dtype float32 --order kv-outer --br 64 --bc 512 --no-lazy-rescale --no-causal-skip --panel 32 --no-hoist-packs --no-group-rows
 // Problem: Problem(head_dim=64, head_dim_v=64, dtype='float32', causal=None)
-// Schedule: Schedule(order='kv-outer', br=182, bc=512, lazy_rescale=False, causal_skip=False, panel=32, hoist_packs=False, group_rows=False, rescale_threshold=0.0, split_keys=0)
+// Schedule: Schedule(order='kv-outer', br=64, bc=512, lazy_rescale=False, causal_skip=False, panel=32, hoist_packs=False, group_rows=False, rescale_threshold=0.0, split_keys=0)
 // A remark `by X` names the pass that made what follows; `as stated` is FlashAttention-1's own.
 //
 // Compile with g++ or clang++ -std=c++17 -O3 -march=x86-64-v4 -mprefer-vector-width=512 -ffp-contract=off -pthread. What is to
@@ -34,11 +34,11 @@ typedef struct flashgen_tensor {
 //            log2 e stay within float32: up to 2.3e38
 //   threads  at most so many, from 1 to 1024
 // Returns 0, or 1 where memory could not be had; then o and lse hold nothing of use.
-// Memory: 735616 bytes of scratch for each thread, kept for the next call, and arrays while it runs:
+// Memory: 444032 bytes of scratch for each thread, kept for the next call, and arrays while it runs:
 //   float acc[Nq][64]
 //   float m[Nq]
 //   float l[Nq]
-extern "C" int attention_d64_dv64_f32_full_kv_outer_br182_bc512_eager_noskip_panel32_head_avx512(
+extern "C" int attention_d64_dv64_f32_full_kv_outer_br64_bc512_eager_noskip_panel32_head_avx512(
     const flashgen_tensor *q, const flashgen_tensor *k, const flashgen_tensor *v,
     const flashgen_tensor *o, const flashgen_tensor *lse, float scale, int threads);
 
@@ -683,7 +683,7 @@ template <int N, class Body> int parallel_teams(const Nest<N> &nest, const Team 
 }
 }  // namespace
 
-extern "C" int attention_d64_dv64_f32_full_kv_outer_br182_bc512_eager_noskip_panel32_head_avx512(
+extern "C" int attention_d64_dv64_f32_full_kv_outer_br64_bc512_eager_noskip_panel32_head_avx512(
     const flashgen_tensor *q_tensor, const flashgen_tensor *k_tensor, const flashgen_tensor *v_tensor,
     const flashgen_tensor *o_tensor, const flashgen_tensor *lse_tensor, float scale, int threads) {
   const auto q = array<float, 4>(q_tensor);
@@ -691,10 +691,10 @@ extern "C" int attention_d64_dv64_f32_full_kv_outer_br182_bc512_eager_noskip_pan
   const auto v = array<float, 4>(v_tensor);
   const auto o = array<float, 4>(o_tensor);
   const auto lse = array<float, 3>(lse_tensor);
-  const Scratch scratch(735616);
+  const Scratch scratch(444032);
   if (!scratch.p) return 1;
   Pool pool;
-  const Team team = {(int)larger(1, smaller(threads, max_threads)), 735616, scratch.p, &pool};
+  const Team team = {(int)larger(1, smaller(threads, max_threads)), 444032, scratch.p, &pool};
   // as stated
   const isize B = q.size[0];
   const isize Hq = q.size[1];
@@ -719,11 +719,11 @@ extern "C" int attention_d64_dv64_f32_full_kv_outer_br182_bc512_eager_noskip_pan
     const Workspace<1> l(*team_1.pool, {Nq});
     if (!l.p) return 1;
     // as stated
-    for (isize i = 0; i < Nq; i += 182) {
+    for (isize i = 0; i < Nq; i += 64) {
       // as stated
-      fill(Shape<182, 64>(), 0.0f, acc, {i, 0});
-      fill(Shape<182>(), 0.0f, l, {i});
-      fill(Shape<182>(), -INFINITY, m, {i});
+      fill(Shape<64, 64>(), 0.0f, acc, {i, 0});
+      fill(Shape<64>(), 0.0f, l, {i});
+      fill(Shape<64>(), -INFINITY, m, {i});
     }
     // as stated
     for (isize j = 0; j < Nk; j += 512) {
@@ -733,34 +733,34 @@ extern "C" int attention_d64_dv64_f32_full_kv_outer_br182_bc512_eager_noskip_pan
       const Panels<2, 512, 32> vj_panels(team_1.scratch + 131072);
       pack<64>(vj_panels, view(v, {b, g, j, 0}, 512));
       // as stated
-      for (isize i_1 = 0; i_1 < Nq; i_1 += 182) {
+      for (isize i_1 = 0; i_1 < Nq; i_1 += 64) {
         // as stated
-        const Tile<182, 64, 64> qi(team_1.scratch + 262144);
+        const Tile<64, 64, 64> qi(team_1.scratch + 262144);
         read(qi, q, {b, h, i_1, 0});
         // by fold-scale
-        const Tile<182, 64, 64> qis(team_1.scratch + 262144);
-        for (isize y = 0; y < 182; ++y)
+        const Tile<64, 64, 64> qis(team_1.scratch + 262144);
+        for (isize y = 0; y < 64; ++y)
           for (isize x = 0; x < 64; x += lanes)
             store(qis.at(y, x), load(qi.at(y, x)) * all(factor));
         // as stated
-        const Tile<182, 64, 64> acc_i(team_1.scratch + 308736);
+        const Tile<64, 64, 64> acc_i(team_1.scratch + 280064);
         read(acc_i, acc, {i_1, 0});
-        const Rows<182> l_i(team_1.scratch + 355328);
+        const Rows<64> l_i(team_1.scratch + 297984);
         read(l_i, l, {i_1});
-        const Rows<182> m_i(team_1.scratch + 356096);
+        const Rows<64> m_i(team_1.scratch + 298240);
         read(m_i, m, {i_1});
         // by mask-to-spans
-        const Spans<182> span(team_1.scratch + 356864);
-        for (isize y = 0; y < 182; ++y) {
+        const Spans<64> span(team_1.scratch + 298496);
+        for (isize y = 0; y < 64; ++y) {
           const isize row = i_1 + y;
           span.set(y, j, j, (row < Nq) ? Nk : j, 512);
         }
         // by pack, mask-to-spans
-        const Tile<182, 512, 512> s(team_1.scratch + 359808);
-        product<false>(s, qis, kj_panels, Only<182>(span));
+        const Tile<64, 512, 512> s(team_1.scratch + 299648);
+        product<false>(s, qis, kj_panels, Only<64>(span));
         // by nan-in-sum, mask-to-spans, fuse-sweeps
-        const Rows<182> m_tile(team_1.scratch + 732544);
-        for (isize y = 0; y < 182; ++y) {
+        const Rows<64> m_tile(team_1.scratch + 443008);
+        for (isize y = 0; y < 64; ++y) {
           Reduction<MaxNum> m_tile_row;
           sweep(span.lo(y), span.hi(y), [&](isize x, isize u, auto seen) INLINE_LAMBDA {
             const vec s_1 = load(s.at(y, x));
@@ -769,12 +769,12 @@ extern "C" int attention_d64_dv64_f32_full_kv_outer_br182_bc512_eager_noskip_pan
           m_tile[y] = m_tile_row.total();
         }
         // as stated
-        const Rows<182> tile_top(team_1.scratch + 733312);
-        for (isize y = 0; y < 182; y += lanes) store(tile_top.p + y, replace(load(m_tile.p + y), -INFINITY, 0.0f));
+        const Rows<64> tile_top(team_1.scratch + 443264);
+        for (isize y = 0; y < 64; y += lanes) store(tile_top.p + y, replace(load(m_tile.p + y), -INFINITY, 0.0f));
         // by base-2, mask-to-spans, fuse-sweeps
-        const Tile<182, 512, 512> p(team_1.scratch + 359808);
-        const Rows<182> l_tile(team_1.scratch + 733312);
-        for (isize y = 0; y < 182; ++y) {
+        const Tile<64, 512, 512> p(team_1.scratch + 299648);
+        const Rows<64> l_tile(team_1.scratch + 443264);
+        for (isize y = 0; y < 64; ++y) {
           const vec tile_top_1 = all(tile_top[y]);
           Reduction<Add> l_tile_row;
           sweep(span.lo(y), span.hi(y), [&](isize x, isize u, auto seen) INLINE_LAMBDA {
@@ -786,29 +786,29 @@ extern "C" int attention_d64_dv64_f32_full_kv_outer_br182_bc512_eager_noskip_pan
           l_tile[y] = l_tile_row.total();
         }
         // as stated
-        const Rows<182> m_new(team_1.scratch + 734080);
-        for (isize y = 0; y < 182; y += lanes) store(m_new.p + y, maximum(load(m_i.p + y), load(m_tile.p + y)));
-        const Rows<182> top(team_1.scratch + 734848);
-        for (isize y = 0; y < 182; y += lanes) store(top.p + y, replace(load(m_new.p + y), -INFINITY, 0.0f));
+        const Rows<64> m_new(team_1.scratch + 443520);
+        for (isize y = 0; y < 64; y += lanes) store(m_new.p + y, maximum(load(m_i.p + y), load(m_tile.p + y)));
+        const Rows<64> top(team_1.scratch + 443776);
+        for (isize y = 0; y < 64; y += lanes) store(top.p + y, replace(load(m_new.p + y), -INFINITY, 0.0f));
         // by base-2
-        const Rows<182> beta(team_1.scratch + 732544);
-        for (isize y = 0; y < 182; y += lanes) store(beta.p + y, exp2(load(m_tile.p + y) - load(top.p + y)));
+        const Rows<64> beta(team_1.scratch + 443008);
+        for (isize y = 0; y < 64; y += lanes) store(beta.p + y, exp2(load(m_tile.p + y) - load(top.p + y)));
         // as stated
-        const Rows<182> l_kept(team_1.scratch + 355328);
-        for (isize y = 0; y < 182; y += lanes) store(l_kept.p + y, load(l_i.p + y) * exp2(load(m_i.p + y) - load(top.p + y)));
-        const Rows<182> l_new(team_1.scratch + 733312);
-        for (isize y = 0; y < 182; y += lanes) store(l_new.p + y, load(l_kept.p + y) + (load(beta.p + y) * load(l_tile.p + y)));
+        const Rows<64> l_kept(team_1.scratch + 297984);
+        for (isize y = 0; y < 64; y += lanes) store(l_kept.p + y, load(l_i.p + y) * exp2(load(m_i.p + y) - load(top.p + y)));
+        const Rows<64> l_new(team_1.scratch + 443264);
+        for (isize y = 0; y < 64; y += lanes) store(l_new.p + y, load(l_kept.p + y) + (load(beta.p + y) * load(l_tile.p + y)));
         // by pack, mask-to-spans
-        const Tile<182, 64, 64> pv(team_1.scratch + 262144);
-        product<false>(pv, p, vj_panels, Over<182>(span));
+        const Tile<64, 64, 64> pv(team_1.scratch + 262144);
+        product<false>(pv, p, vj_panels, Over<64>(span));
         // by accumulate
         scale_rows(acc_i, l_kept);
         scale_rows(pv, beta);
         // as stated
-        const Rows<182> divisor(team_1.scratch + 355328);
-        for (isize y = 0; y < 182; y += lanes) store(divisor.p + y, replace(load(l_new.p + y), 0.0f, 1.0f));
-        const Tile<182, 64, 64> acc_new(team_1.scratch + 308736);
-        for (isize y = 0; y < 182; ++y)
+        const Rows<64> divisor(team_1.scratch + 297984);
+        for (isize y = 0; y < 64; y += lanes) store(divisor.p + y, replace(load(l_new.p + y), 0.0f, 1.0f));
+        const Tile<64, 64, 64> acc_new(team_1.scratch + 280064);
+        for (isize y = 0; y < 64; ++y)
           for (isize x = 0; x < 64; x += lanes)
             store(acc_new.at(y, x), (load(acc_i.at(y, x)) + load(pv.at(y, x))) / all(divisor[y]));
         write(acc_new, acc, {i_1, 0});
@@ -817,17 +817,17 @@ extern "C" int attention_d64_dv64_f32_full_kv_outer_br182_bc512_eager_noskip_pan
       }
     }
     // as stated
-    for (isize i_2 = 0; i_2 < Nq; i_2 += 182) {
+    for (isize i_2 = 0; i_2 < Nq; i_2 += 64) {
       // as stated
-      const Tile<182, 64, 64> o_i(team_1.scratch + 262144);
+      const Tile<64, 64, 64> o_i(team_1.scratch + 262144);
       read(o_i, acc, {i_2, 0});
       write(o_i, o, {b, h, i_2, 0});
-      const Rows<182> m_i_1(team_1.scratch + 355328);
+      const Rows<64> m_i_1(team_1.scratch + 297984);
       read(m_i_1, m, {i_2});
-      const Rows<182> l_i_1(team_1.scratch + 356096);
+      const Rows<64> l_i_1(team_1.scratch + 298240);
       read(l_i_1, l, {i_2});
-      const Rows<182> lse_i(team_1.scratch + 355328);
-      for (isize y = 0; y < 182; y += lanes) store(lse_i.p + y, (replace(load(m_i_1.p + y), -INFINITY, 0.0f) * all(0.693147181f)) + log(load(l_i_1.p + y)));
+      const Rows<64> lse_i(team_1.scratch + 297984);
+      for (isize y = 0; y < 64; y += lanes) store(lse_i.p + y, (replace(load(m_i_1.p + y), -INFINITY, 0.0f) * all(0.693147181f)) + log(load(l_i_1.p + y)));
       write(lse_i, lse, {b, h, i_2});
     }
     return 0;

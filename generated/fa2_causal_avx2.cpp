@@ -1,9 +1,9 @@
-// attention_d64_dv64_f32_causal_bottom_right_q_outer_br192_bc512_lazy_skip_panel16_hoisted_head_avx2
+// attention_d64_dv64_f32_causal_bottom_right_q_outer_br64_bc512_lazy_skip_panel16_hoisted_head_avx2
 //
 // Written by flashgen 0.1.0; to write it again:
-//   flashgen emit --target avx2 --head-dim 64 --dtype float32 --causal bottom-right --order q-outer --br 192 --bc 512 --lazy-rescale --causal-skip --panel 16 --hoist-packs --no-group-rows
+//   flashgen emit --target avx2 --head-dim 64 --dtype float32 --causal bottom-right --order q-outer --br 64 --bc 512 --lazy-rescale --causal-skip --panel 16 --hoist-packs --no-group-rows
 // Problem: Problem(head_dim=64, head_dim_v=64, dtype='float32', causal='bottom-right')
-// Schedule: Schedule(order='q-outer', br=192, bc=512, lazy_rescale=True, causal_skip=True, panel=16, hoist_packs=True, group_rows=False, rescale_threshold=0.0, split_keys=0)
+// Schedule: Schedule(order='q-outer', br=64, bc=512, lazy_rescale=True, causal_skip=True, panel=16, hoist_packs=True, group_rows=False, rescale_threshold=0.0, split_keys=0)
 // A remark `by X` names the pass that made what follows; `as stated` is FlashAttention-1's own.
 //
 // Compile with g++ or clang++ -std=c++17 -O3 -march=x86-64-v3 -ffp-contract=off -pthread. What is to
@@ -34,10 +34,10 @@ typedef struct flashgen_tensor {
 //            log2 e stay within float32: up to 2.3e38
 //   threads  at most so many, from 1 to 1024
 // Returns 0, or 1 where memory could not be had; then o and lse hold nothing of use.
-// Memory: 498432 bytes of scratch for each thread, kept for the next call, and arrays while it runs:
+// Memory: 171296 bytes of scratch for each thread, kept for the next call, and arrays while it runs:
 //   float k_panels[tiles][32][64][16]
 //   float v_panels[tiles][4][512][16]
-extern "C" int attention_d64_dv64_f32_causal_bottom_right_q_outer_br192_bc512_lazy_skip_panel16_hoisted_head_avx2(
+extern "C" int attention_d64_dv64_f32_causal_bottom_right_q_outer_br64_bc512_lazy_skip_panel16_hoisted_head_avx2(
     const flashgen_tensor *q, const flashgen_tensor *k, const flashgen_tensor *v,
     const flashgen_tensor *o, const flashgen_tensor *lse, float scale, int threads);
 
@@ -675,7 +675,7 @@ template <int N, class Body> int parallel_teams(const Nest<N> &nest, const Team 
 }
 }  // namespace
 
-extern "C" int attention_d64_dv64_f32_causal_bottom_right_q_outer_br192_bc512_lazy_skip_panel16_hoisted_head_avx2(
+extern "C" int attention_d64_dv64_f32_causal_bottom_right_q_outer_br64_bc512_lazy_skip_panel16_hoisted_head_avx2(
     const flashgen_tensor *q_tensor, const flashgen_tensor *k_tensor, const flashgen_tensor *v_tensor,
     const flashgen_tensor *o_tensor, const flashgen_tensor *lse_tensor, float scale, int threads) {
   const auto q = array<float, 4>(q_tensor);
@@ -683,10 +683,10 @@ extern "C" int attention_d64_dv64_f32_causal_bottom_right_q_outer_br192_bc512_la
   const auto v = array<float, 4>(v_tensor);
   const auto o = array<float, 4>(o_tensor);
   const auto lse = array<float, 3>(lse_tensor);
-  const Scratch scratch(498432);
+  const Scratch scratch(171296);
   if (!scratch.p) return 1;
   Pool pool;
-  const Team team = {(int)larger(1, smaller(threads, max_threads)), 498432, scratch.p, &pool};
+  const Team team = {(int)larger(1, smaller(threads, max_threads)), 171296, scratch.p, &pool};
   // as stated
   const isize B = q.size[0];
   const isize Hq = q.size[1];
@@ -722,31 +722,31 @@ extern "C" int attention_d64_dv64_f32_causal_bottom_right_q_outer_br192_bc512_la
       return 0;
     })) return 1;
     // by interchange, fuse-loops, parallel-loops
-    if (parallel(Nest<2>{{group, Nq}, {1, 192}}, team_1, [&](const isize (&at_2)[2], const Team &team_3) {
+    if (parallel(Nest<2>{{group, Nq}, {1, 64}}, team_1, [&](const isize (&at_2)[2], const Team &team_3) {
       (void)team_3;
       const isize r = at_2[0];
       const isize i = at_2[1];
       // as stated
       const isize h = (g * group) + r;
-      const Tile<192, 64, 64> qi(team_3.scratch + 0);
+      const Tile<64, 64, 64> qi(team_3.scratch + 0);
       read(qi, q, {b, h, i, 0});
       // by fold-scale
-      const Tile<192, 64, 64> qis(team_3.scratch + 0);
-      for (isize y = 0; y < 192; ++y)
+      const Tile<64, 64, 64> qis(team_3.scratch + 0);
+      for (isize y = 0; y < 64; ++y)
         for (isize x = 0; x < 64; x += lanes)
           store(qis.at(y, x), load(qi.at(y, x)) * all(factor));
       // by causal-skip
-      const isize whole_to = larger(0, smaller(smaller(floordiv(Nk, 512) * 512, ((i + 192) <= Nq) ? Nk : 0), floordiv((offset + i) + 1, 512) * 512));
-      const isize seen_to = smaller(Nk, floordiv((offset + i) + 703, 512) * 512);
+      const isize whole_to = larger(0, smaller(smaller(floordiv(Nk, 512) * 512, ((i + 64) <= Nq) ? Nk : 0), floordiv((offset + i) + 1, 512) * 512));
+      const isize seen_to = smaller(Nk, floordiv((offset + i) + 575, 512) * 512);
       // as stated
-      const Tile<192, 64, 64> acc(team_3.scratch + 49152);
-      for (isize y = 0; y < 192; ++y)
+      const Tile<64, 64, 64> acc(team_3.scratch + 16896);
+      for (isize y = 0; y < 64; ++y)
         for (isize x = 0; x < 64; x += lanes)
           store(acc.at(y, x), all(0.0f));
-      const Rows<192> l(team_3.scratch + 98304);
-      for (isize y = 0; y < 192; y += lanes) store(l.p + y, all(0.0f));
-      const Rows<192> m(team_3.scratch + 99072);
-      for (isize y = 0; y < 192; y += lanes) store(m.p + y, all(-INFINITY));
+      const Rows<64> l(team_3.scratch + 33792);
+      for (isize y = 0; y < 64; y += lanes) store(l.p + y, all(0.0f));
+      const Rows<64> m(team_3.scratch + 34048);
+      for (isize y = 0; y < 64; y += lanes) store(m.p + y, all(-INFINITY));
       // by interchange, keep-state, causal-skip
       for (isize j_1 = 0; j_1 < whole_to; j_1 += 512) {
         // by hoist-packs
@@ -755,11 +755,11 @@ extern "C" int attention_d64_dv64_f32_causal_bottom_right_q_outer_br192_bc512_la
         const Panels<32, 64, 16> kj_panels_1(k_panels.at({t_1, 0, 0, 0}));
         const Panels<4, 512, 16> vj_panels_1(v_panels.at({t_1, 0, 0, 0}));
         // by pack
-        const Tile<192, 512, 512> s(team_3.scratch + 99840);
+        const Tile<64, 512, 512> s(team_3.scratch + 34304);
         product<false>(s, qis, kj_panels_1, Everything());
         // by nan-in-sum, fuse-sweeps
-        const Rows<192> m_tile(team_3.scratch + 493056);
-        for (isize y = 0; y < 192; ++y) {
+        const Rows<64> m_tile(team_3.scratch + 169472);
+        for (isize y = 0; y < 64; ++y) {
           Reduction<MaxNum> m_tile_row;
           sweep(0, 512, [&](isize x, isize u, auto seen) INLINE_LAMBDA {
             const vec s_1 = load(s.at(y, x));
@@ -768,14 +768,14 @@ extern "C" int attention_d64_dv64_f32_causal_bottom_right_q_outer_br192_bc512_la
           m_tile[y] = m_tile_row.total();
         }
         // as stated
-        const Rows<192> m_new(team_3.scratch + 493056);
-        for (isize y = 0; y < 192; y += lanes) store(m_new.p + y, maximum(load(m.p + y), load(m_tile.p + y)));
-        const Rows<192> top(team_3.scratch + 493824);
-        for (isize y = 0; y < 192; y += lanes) store(top.p + y, replace(load(m_new.p + y), -INFINITY, 0.0f));
+        const Rows<64> m_new(team_3.scratch + 169472);
+        for (isize y = 0; y < 64; y += lanes) store(m_new.p + y, maximum(load(m.p + y), load(m_tile.p + y)));
+        const Rows<64> top(team_3.scratch + 169728);
+        for (isize y = 0; y < 64; y += lanes) store(top.p + y, replace(load(m_new.p + y), -INFINITY, 0.0f));
         // by lazy-rescale, base-2, fuse-sweeps
-        const Tile<192, 512, 512> p(team_3.scratch + 99840);
-        const Rows<192> l_tile(team_3.scratch + 494592);
-        for (isize y = 0; y < 192; ++y) {
+        const Tile<64, 512, 512> p(team_3.scratch + 34304);
+        const Rows<64> l_tile(team_3.scratch + 169984);
+        for (isize y = 0; y < 64; ++y) {
           const vec top_1 = all(top[y]);
           Reduction<Add> l_tile_row;
           sweep(0, 512, [&](isize x, isize u, auto seen) INLINE_LAMBDA {
@@ -787,17 +787,17 @@ extern "C" int attention_d64_dv64_f32_causal_bottom_right_q_outer_br192_bc512_la
           l_tile[y] = l_tile_row.total();
         }
         // by base-2
-        const Rows<192> alpha(team_3.scratch + 493824);
-        for (isize y = 0; y < 192; y += lanes) store(alpha.p + y, exp2(load(m.p + y) - load(top.p + y)));
+        const Rows<64> alpha(team_3.scratch + 169728);
+        for (isize y = 0; y < 64; y += lanes) store(alpha.p + y, exp2(load(m.p + y) - load(top.p + y)));
         // as stated
-        const Rows<192> l_new(team_3.scratch + 98304);
-        for (isize y = 0; y < 192; y += lanes) store(l_new.p + y, (load(l.p + y) * load(alpha.p + y)) + load(l_tile.p + y));
+        const Rows<64> l_new(team_3.scratch + 33792);
+        for (isize y = 0; y < 64; y += lanes) store(l_new.p + y, (load(l.p + y) * load(alpha.p + y)) + load(l_tile.p + y));
         // by lazy-rescale, accumulate
         scale_rows(acc, alpha);
         // by lazy-rescale, pack, causal-skip, accumulate
         product<true>(acc, p, vj_panels_1, Everything());
         // as stated
-        for (isize y = 0; y < 192; y += lanes) store(m.p + y, load(m_new.p + y));
+        for (isize y = 0; y < 64; y += lanes) store(m.p + y, load(m_new.p + y));
       }
       // by interchange, keep-state, causal-skip
       for (isize j_2 = whole_to; j_2 < seen_to; j_2 += 512) {
@@ -807,17 +807,17 @@ extern "C" int attention_d64_dv64_f32_causal_bottom_right_q_outer_br192_bc512_la
         const Panels<32, 64, 16> kj_panels_2(k_panels.at({t_2, 0, 0, 0}));
         const Panels<4, 512, 16> vj_panels_2(v_panels.at({t_2, 0, 0, 0}));
         // by mask-to-spans
-        const Spans<192> span(team_3.scratch + 495360);
-        for (isize y = 0; y < 192; ++y) {
+        const Spans<64> span(team_3.scratch + 170240);
+        for (isize y = 0; y < 64; ++y) {
           const isize row = i + y;
           span.set(y, j_2, j_2, (row < Nq) ? smaller(Nk, (row + offset) + 1) : j_2, 512);
         }
         // by pack, mask-to-spans
-        const Tile<192, 512, 512> s_3(team_3.scratch + 99840);
-        product<false>(s_3, qis, kj_panels_2, Only<192>(span));
+        const Tile<64, 512, 512> s_3(team_3.scratch + 34304);
+        product<false>(s_3, qis, kj_panels_2, Only<64>(span));
         // by nan-in-sum, mask-to-spans, fuse-sweeps
-        const Rows<192> m_tile_1(team_3.scratch + 493056);
-        for (isize y = 0; y < 192; ++y) {
+        const Rows<64> m_tile_1(team_3.scratch + 169472);
+        for (isize y = 0; y < 64; ++y) {
           Reduction<MaxNum> m_tile_1_row;
           sweep(span.lo(y), span.hi(y), [&](isize x, isize u, auto seen) INLINE_LAMBDA {
             const vec s_4 = load(s_3.at(y, x));
@@ -826,14 +826,14 @@ extern "C" int attention_d64_dv64_f32_causal_bottom_right_q_outer_br192_bc512_la
           m_tile_1[y] = m_tile_1_row.total();
         }
         // as stated
-        const Rows<192> m_new_1(team_3.scratch + 493056);
-        for (isize y = 0; y < 192; y += lanes) store(m_new_1.p + y, maximum(load(m.p + y), load(m_tile_1.p + y)));
-        const Rows<192> top_2(team_3.scratch + 493824);
-        for (isize y = 0; y < 192; y += lanes) store(top_2.p + y, replace(load(m_new_1.p + y), -INFINITY, 0.0f));
+        const Rows<64> m_new_1(team_3.scratch + 169472);
+        for (isize y = 0; y < 64; y += lanes) store(m_new_1.p + y, maximum(load(m.p + y), load(m_tile_1.p + y)));
+        const Rows<64> top_2(team_3.scratch + 169728);
+        for (isize y = 0; y < 64; y += lanes) store(top_2.p + y, replace(load(m_new_1.p + y), -INFINITY, 0.0f));
         // by lazy-rescale, base-2, mask-to-spans, fuse-sweeps
-        const Tile<192, 512, 512> p_2(team_3.scratch + 99840);
-        const Rows<192> l_tile_1(team_3.scratch + 494592);
-        for (isize y = 0; y < 192; ++y) {
+        const Tile<64, 512, 512> p_2(team_3.scratch + 34304);
+        const Rows<64> l_tile_1(team_3.scratch + 169984);
+        for (isize y = 0; y < 64; ++y) {
           const vec top_3 = all(top_2[y]);
           Reduction<Add> l_tile_1_row;
           sweep(span.lo(y), span.hi(y), [&](isize x, isize u, auto seen) INLINE_LAMBDA {
@@ -845,29 +845,29 @@ extern "C" int attention_d64_dv64_f32_causal_bottom_right_q_outer_br192_bc512_la
           l_tile_1[y] = l_tile_1_row.total();
         }
         // by base-2
-        const Rows<192> alpha_1(team_3.scratch + 493824);
-        for (isize y = 0; y < 192; y += lanes) store(alpha_1.p + y, exp2(load(m.p + y) - load(top_2.p + y)));
+        const Rows<64> alpha_1(team_3.scratch + 169728);
+        for (isize y = 0; y < 64; y += lanes) store(alpha_1.p + y, exp2(load(m.p + y) - load(top_2.p + y)));
         // as stated
-        const Rows<192> l_new_1(team_3.scratch + 98304);
-        for (isize y = 0; y < 192; y += lanes) store(l_new_1.p + y, (load(l.p + y) * load(alpha_1.p + y)) + load(l_tile_1.p + y));
+        const Rows<64> l_new_1(team_3.scratch + 33792);
+        for (isize y = 0; y < 64; y += lanes) store(l_new_1.p + y, (load(l.p + y) * load(alpha_1.p + y)) + load(l_tile_1.p + y));
         // by lazy-rescale, accumulate
         scale_rows(acc, alpha_1);
         // by lazy-rescale, pack, mask-to-spans, accumulate
-        product<true>(acc, p_2, vj_panels_2, Over<192>(span));
+        product<true>(acc, p_2, vj_panels_2, Over<64>(span));
         // as stated
-        for (isize y = 0; y < 192; y += lanes) store(m.p + y, load(m_new_1.p + y));
+        for (isize y = 0; y < 64; y += lanes) store(m.p + y, load(m_new_1.p + y));
       }
       // by lazy-rescale
-      const Rows<192> divisor(team_3.scratch + 493056);
-      for (isize y = 0; y < 192; y += lanes) store(divisor.p + y, replace(load(l.p + y), 0.0f, 1.0f));
-      const Tile<192, 64, 64> o_i(team_3.scratch + 49152);
-      for (isize y = 0; y < 192; ++y)
+      const Rows<64> divisor(team_3.scratch + 169472);
+      for (isize y = 0; y < 64; y += lanes) store(divisor.p + y, replace(load(l.p + y), 0.0f, 1.0f));
+      const Tile<64, 64, 64> o_i(team_3.scratch + 16896);
+      for (isize y = 0; y < 64; ++y)
         for (isize x = 0; x < 64; x += lanes)
           store(o_i.at(y, x), load(acc.at(y, x)) / all(divisor[y]));
       // as stated
       write(o_i, o, {b, h, i, 0});
-      const Rows<192> lse_i(team_3.scratch + 99072);
-      for (isize y = 0; y < 192; y += lanes) store(lse_i.p + y, (replace(load(m.p + y), -INFINITY, 0.0f) * all(0.693147181f)) + log(load(l.p + y)));
+      const Rows<64> lse_i(team_3.scratch + 34048);
+      for (isize y = 0; y < 64; y += lanes) store(lse_i.p + y, (replace(load(m.p + y), -INFINITY, 0.0f) * all(0.693147181f)) + log(load(l.p + y)));
       write(lse_i, lse, {b, h, i});
       return 0;
     })) return 1;

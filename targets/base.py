@@ -11,7 +11,7 @@ from flashgen.plan.model import KernelPlan
 from flashgen.problem import Problem
 from flashgen.schedule import Schedule
 
-QUERY_STEPS, TILE_STEPS = (12, 48, 96), (64, 128, 256)
+QUERY_STEPS, TILE_STEPS = (16, 32), (64, 128, 256)
 """Numbers of queries, and of keys, up to which a smaller tile may pay."""
 KEY_STEPS = (*TILE_STEPS, 4096)
 """The last: keys up to which splitting them does not pay."""

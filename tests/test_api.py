@@ -193,13 +193,13 @@ def test_kernels_are_kept(emitted: list) -> None:
 
 def test_tiles_suit_the_lengths(emitted: list) -> None:
     """Few kernels serve all lengths: small tiles for short calls; what a schedule states stays."""
-    lengths = (1, 5), (16, 64), (13, 64), (17, 64), (48, 65), (49, 65), (70, 80), (96, 129), (97, 257)
+    lengths = (1, 5), (16, 64), (13, 64), (17, 64), (32, 65), (33, 65), (70, 80), (96, 129), (97, 257)
     for query_len, key_len in lengths:
         q, k, v = (np.ones((1, 1, n, 4), np.float32) for n in (query_len, key_len, key_len))
         flashgen.attention(q, k, v, target="avx2")
     tiles = [(schedule.br, schedule.bc, schedule.panel) for _, schedule, _ in emitted]
-    small = [(1, 64, 0), (16, 64, 0), (48, 64, 16), (48, 128, 16)]
-    assert tiles == [*small, (96, 128, 16), (96, 256, 16), (192, 512, 16)]
+    small = [(1, 64, 0), (16, 64, 0), (32, 64, 16), (32, 128, 16)]
+    assert tiles == [*small, (64, 128, 16), (64, 256, 16), (64, 512, 16)]
     flashgen.attention(q[:, :, :1], k, v, target="avx2", schedule=Schedule(br=18))
     assert emitted[-1][1].br == 18
 
@@ -215,9 +215,9 @@ def test_few_rows_of_a_group_are_one_tile(emitted: list) -> None:
 
     assert asked(8, 1) == (4, 0, True)
     assert asked(8, 4) == (16, 0, True)
-    assert asked(10, 4) == (12, 16, False)
-    assert asked(8, 1, bc=40, panel=16) == (12, 16, False)
-    assert asked(8, 1, bc=40, group_rows=False) == (12, 16, False)
+    assert asked(10, 4) == (16, 16, False)
+    assert asked(8, 1, bc=40, panel=16) == (16, 16, False)
+    assert asked(8, 1, bc=40, group_rows=False) == (16, 16, False)
     assert asked(8, 1, bc=40, panel=0) == (4, 0, True)
     assert asked(0, 3) == (1, 0, True)
 

@@ -17,7 +17,7 @@ from flashgen.passes.pipeline import parse_passes, run
 from flashgen.problem import ALIGNMENTS, DTYPES, Problem
 from flashgen.reference import attention, bound
 from flashgen.runtime.cpu import CpuKernel
-from flashgen.schedule import FA1, Schedule
+from flashgen.schedule import FA1, MAX_PART, Schedule
 from flashgen.targets import find
 from flashgen.targets.cpu import PART, Cpu
 from tests.compiled import TARGETS, Build, call, kernels
@@ -219,20 +219,18 @@ def test_refused_out_of_order(passes: str, message: str) -> None:
         run(module, parse_passes("split-keys{keys=12}"))
 
 
-@pytest.mark.parametrize("keys", [0, -6, 7, 10])
+@pytest.mark.parametrize("keys", [0, -6, 7, 10, 6 << 61])
 def test_keys_that_are_no_multiple_of_the_step(keys: int) -> None:
     with pytest.raises(InvalidArgument, match=f"keys is {keys}; "):
         run(parse(HEADS), parse_passes(f"split-keys{{keys={keys}}}"))
 
 
 def test_what_is_allowed() -> None:
-    for bad in (-1, 1.5, True, "8"):
+    for bad in (-1, 1.5, True, "8", MAX_PART + 1, 1 << 64):
         with pytest.raises(InvalidArgument, match="split_keys is "):
             Schedule(split_keys=bad)  # pyright: ignore[reportArgumentType]
     with pytest.raises(InvalidArgument, match="split_keys is 100; a multiple of bc 64 is allowed, or 0"):
         Schedule(bc=64, split_keys=100)
-    with pytest.raises(InvalidArgument, match="split_keys is 1000; a multiple of bc 256 is allowed, or 0"):
-        find("avx2").complete(Problem(128), Schedule(split_keys=1000))
     with pytest.raises(InvalidArgument, match="split_keys is 64; target cuda has one block for all keys"):
         find("cuda").complete(Problem(64), Schedule(bc=64, split_keys=64))
 
@@ -244,6 +242,7 @@ COMPILED = [
     (Problem(7, 5, causal="bottom-right"), Schedule(br=5, bc=80, causal_skip=False, split_keys=80)),
     (Problem(9, 11, "float16", "bottom-right"), Schedule(br=4, bc=40, panel=0, split_keys=80)),
     (Problem(9, 11, "bfloat16"), Schedule(br=4, bc=40, panel=0, group_rows=True, split_keys=80)),
+    (Problem(7, causal="bottom-right"), Schedule(br=5, bc=16, split_keys=MAX_PART)),
 ]
 assert {p.dtype for p, _ in COMPILED} == set(DTYPES)
 
@@ -311,3 +310,14 @@ def test_many_keys_of_few_rows_are_split(target: Cpu) -> None:
     assert chosen(1, 65536, 1, panel=target.micro[1]) == 0
     assert chosen(1, 65536, 1, order="kv-outer") == chosen(1, 65536, 1, lazy_rescale=False) == 0
     assert chosen(1, 65536, 1, order=FA1.order, lazy_rescale=False, causal_skip=False) == 0
+
+
+@each_target
+def test_open_columns_follow_a_stated_part(target: Cpu) -> None:
+    """For every length and with and without panels; otherwise some calls would be refused, others not."""
+    for part in (1, 40, 1000, 1009, 4096, MAX_PART):
+        for rows, key_len in ((1, 10), (1, 300), (1, 5000), (64, 10), (64, 200), (64, 5000)):
+            asked = target.suit(Problem(64), Schedule(split_keys=part), rows, key_len, rows)
+            bc = target.complete(Problem(64), asked).bc
+            assert bc and part % bc == 0 and bc <= 512
+    assert target.complete(Problem(64), Schedule(split_keys=1000)).bc == 500

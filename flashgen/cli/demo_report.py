@@ -152,7 +152,7 @@ def verdict(rows: Measured) -> str:
 
 def tiles(target: Cpu) -> tuple[int, int]:
     """Br and Bc of the kernels for the random inputs."""
-    return target.default_tiles(Problem(HEAD_DIM))
+    return target.tiles(Problem(HEAD_DIM))
 
 
 def inputs(rows: Measured) -> list[str]:

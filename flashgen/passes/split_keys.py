@@ -59,6 +59,7 @@ from flashgen.ir.types import NEG_INF, element_of, index, shape_of
 from flashgen.passes.edit import erase, insert_after, insert_before, remove_dead, shared_index
 from flashgen.passes.online_softmax import OnlineSoftmaxPass, Running, number
 from flashgen.passes.patterns import is_above, outermost
+from flashgen.schedule import MAX_PART
 
 
 @dataclass(frozen=True)
@@ -80,7 +81,7 @@ class Split:
 
 @dataclass(frozen=True)
 class SplitKeysPass(OnlineSoftmaxPass[Split]):
-    """``keys``: P, the keys of one part, a multiple of the key loop's step.
+    """``keys``: P, the keys of one part, a multiple of the key loop's step, up to MAX_PART.
 
     Legal for a step of the form that passes/online_softmax.py knows, which carries its state on from
     (-inf, 0, 0) and stores nothing; in loops that carry nothing and hold nothing but the key loop, pure
@@ -94,7 +95,7 @@ class SplitKeysPass(OnlineSoftmaxPass[Split]):
     keys: int
 
     def match(self, module: ModuleOp) -> Split:
-        check_positive("keys", self.keys)
+        check_positive("keys", self.keys, most=MAX_PART)
         steps = self.steps(module)
         if len(steps) != 1:
             self.refuse(module, f"{len(steps)} running maxima; one is wanted")
