@@ -6,7 +6,7 @@
 // Schedule: Schedule(order='kv-outer', br=64, bc=512, lazy_rescale=False, causal_skip=False, panel=32, hoist_packs=False, group_rows=False, rescale_threshold=0.0, split_keys=0)
 // A remark `by X` names the pass that made what follows; `as stated` is FlashAttention-1's own.
 //
-// Compile with g++ or clang++ -std=c++17 -O3 -march=x86-64-v4 -mprefer-vector-width=512 -ffp-contract=off -pthread. What is to
+// Compile with g++ or clang++ -std=c++17 -O2 -march=x86-64-v4 -mprefer-vector-width=512 -ffp-contract=off -pthread. What is to
 // be fused is written so; without -ffp-contract=off compilers fuse more, and not the same in all kernels: results
 // then differ in bits.
 #include <immintrin.h>
@@ -48,6 +48,7 @@ constexpr isize lanes = 16, unroll = 4;  // floats in a vector; vectors that a s
 constexpr isize micro_rows = 14;  // rows of a register block of a matrix product; columns: a panel's
 constexpr int max_threads = 1024;
 #define INLINE inline __attribute__((always_inline))
+#define UNROLL _Pragma("GCC unroll 16")  // a loop over values in registers
 #define INLINE_LAMBDA __attribute__((always_inline))
 
 // Vectors of 16 floats: AVX-512 F, DQ and VL.
@@ -94,12 +95,12 @@ template <class T> INLINE vec load_first(const T *p, isize n) {
 // Lane n is the sum of the lanes of x[n], added in the same order for every n.
 INLINE vec totals(const vec (&x)[lanes]) {
   vec pairs[8], fours[4], eights[2];
-  for (int n = 0; n < 8; ++n)
+  UNROLL for (int n = 0; n < 8; ++n)
     pairs[n] = _mm512_maskz_unpacklo_ps(every, x[2 * n], x[2 * n + 1]) +
                _mm512_maskz_unpackhi_ps(every, x[2 * n], x[2 * n + 1]);
-  for (int n = 0; n < 4; ++n)
+  UNROLL for (int n = 0; n < 4; ++n)
     fours[n] = unpack_pairs<false>(pairs[2 * n], pairs[2 * n + 1]) + unpack_pairs<true>(pairs[2 * n], pairs[2 * n + 1]);
-  for (int n = 0; n < 2; ++n)
+  UNROLL for (int n = 0; n < 2; ++n)
     eights[n] = _mm512_maskz_shuffle_f32x4(every, fours[2 * n], fours[2 * n + 1], 0x88) +
                 _mm512_maskz_shuffle_f32x4(every, fours[2 * n], fours[2 * n + 1], 0xDD);
   return _mm512_maskz_shuffle_f32x4(every, eights[0], eights[1], 0x88) +
@@ -288,17 +289,17 @@ template <isize R, isize C, isize S> INLINE void scale_rows(Tile<R, C, S> t, Row
 // An 8 x 8 block: out[c][r] = in[r][c].
 template <class T> INLINE void transpose_8x8(float *out, isize out_stride, const T *in, isize in_stride) {
   __m256 a[8], b[8];
-  for (int i = 0; i < 8; ++i) a[i] = get_8(in + i * in_stride);
-  for (int i = 0; i < 8; i += 2) {
+  UNROLL for (int i = 0; i < 8; ++i) a[i] = get_8(in + i * in_stride);
+  UNROLL for (int i = 0; i < 8; i += 2) {
     b[i] = _mm256_unpacklo_ps(a[i], a[i + 1]);
     b[i + 1] = _mm256_unpackhi_ps(a[i], a[i + 1]);
   }
-  for (int i = 0; i < 8; i += 4)
-    for (int j = 0; j < 2; ++j) {
+  UNROLL for (int i = 0; i < 8; i += 4)
+    UNROLL for (int j = 0; j < 2; ++j) {
       a[i + 2 * j] = _mm256_shuffle_ps(b[i + j], b[i + j + 2], 0x44);
       a[i + 2 * j + 1] = _mm256_shuffle_ps(b[i + j], b[i + j + 2], 0xEE);
     }
-  for (int i = 0; i < 4; ++i) {
+  UNROLL for (int i = 0; i < 4; ++i) {
     _mm256_storeu_ps(out + i * out_stride, _mm256_permute2f128_ps(a[i], a[i + 4], 0x20));
     _mm256_storeu_ps(out + (i + 4) * out_stride, _mm256_permute2f128_ps(a[i], a[i + 4], 0x31));
   }
@@ -363,32 +364,32 @@ template <isize R> INLINE void hulls(Spans<R> s, Hull *groups) {
 template <int M, int NV> struct Block {
   vec c[M][NV];
   INLINE void clear() {
-    for (int i = 0; i < M; ++i)
-      for (int v = 0; v < NV; ++v) c[i][v] = all(0.0f);
+    UNROLL for (int i = 0; i < M; ++i)
+      UNROLL for (int v = 0; v < NV; ++v) c[i][v] = all(0.0f);
   }
   INLINE void load_from(const float *p, isize stride) {
-    for (int i = 0; i < M; ++i)
-      for (int v = 0; v < NV; ++v) c[i][v] = load(p + i * stride + v * lanes);
+    UNROLL for (int i = 0; i < M; ++i)
+      UNROLL for (int v = 0; v < NV; ++v) c[i][v] = load(p + i * stride + v * lanes);
   }
   INLINE void store_to(float *p, isize stride) const {
-    for (int i = 0; i < M; ++i)
-      for (int v = 0; v < NV; ++v) store(p + i * stride + v * lanes, c[i][v]);
+    UNROLL for (int i = 0; i < M; ++i)
+      UNROLL for (int v = 0; v < NV; ++v) store(p + i * stride + v * lanes, c[i][v]);
   }
   // One step of the contraction: a column of the left side times a row of the panel.
   INLINE void step(const float *a, isize a_stride, const float *b) {
     vec row[NV];
-    for (int v = 0; v < NV; ++v) row[v] = load(b + v * lanes);
-    for (int i = 0; i < M; ++i) {
+    UNROLL for (int v = 0; v < NV; ++v) row[v] = load(b + v * lanes);
+    UNROLL for (int i = 0; i < M; ++i) {
       const vec x = all(a[i * a_stride]);
-      for (int v = 0; v < NV; ++v) c[i][v] = fma(x, row[v], c[i][v]);
+      UNROLL for (int v = 0; v < NV; ++v) c[i][v] = fma(x, row[v], c[i][v]);
     }
   }
   // The same, for the rows that see column k.
   template <isize R>
   INLINE void step_seen(const float *a, isize a_stride, const float *b, Spans<R> s, isize r, isize k) {
-    for (int i = 0; i < M; ++i)
+    UNROLL for (int i = 0; i < M; ++i)
       if (s.lo(r + i) <= k && k < s.hi(r + i))
-        for (int v = 0; v < NV; ++v) c[i][v] = fma(all(a[i * a_stride]), load(b + v * lanes), c[i][v]);
+        UNROLL for (int v = 0; v < NV; ++v) c[i][v] = fma(all(a[i * a_stride]), load(b + v * lanes), c[i][v]);
   }
 };
 
@@ -485,7 +486,7 @@ struct MaxNum {  // a NaN is passed over
 template <class Op> struct Reduction {
   vec partial[unroll];
   INLINE Reduction() {
-    for (isize u = 0; u < unroll; ++u) partial[u] = all(Op::neutral);
+    UNROLL for (isize u = 0; u < unroll; ++u) partial[u] = all(Op::neutral);
   }
   // `seen` are the lanes within the span.
   template <class Seen> INLINE void take(isize u, Seen seen, vec x) {
@@ -507,7 +508,7 @@ template <class Step> INLINE void sweep(isize lo, isize hi, Step step) {
   constexpr isize width = unroll * lanes;
   const auto whole = [](vec x, float) INLINE_LAMBDA { return x; };
   const auto ragged = [&](isize c) INLINE_LAMBDA {
-    for (isize u = 0; u < unroll; ++u, c += lanes) {
+    UNROLL for (isize u = 0; u < unroll; ++u, c += lanes) {
       const lanes_mask inside = columns(c, lo, hi);
       step(c, u, [&](vec x, float neutral) INLINE_LAMBDA { return choose(inside, x, all(neutral)); });
     }
@@ -515,7 +516,7 @@ template <class Step> INLINE void sweep(isize lo, isize hi, Step step) {
   isize c = lo / width * width;
   if (c < lo && lo < hi) ragged(c), c += width;
   for (; c + width <= hi; c += width)
-    for (isize u = 0; u < unroll; ++u) step(c + u * lanes, u, whole);
+    UNROLL for (isize u = 0; u < unroll; ++u) step(c + u * lanes, u, whole);
   if (c < hi) ragged(c);
 }
 

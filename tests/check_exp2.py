@@ -19,6 +19,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
+from flashgen.runtime.compiler import OPTIMIZE
 from tests.compiled import TARGETS, Build, around, library
 
 ULPS = 1.0
@@ -89,7 +90,7 @@ def main() -> int:
     step = 2**32 // PARTS
     everything = [(n * step, (n + 1) * step) for n in range(PARTS)]
     good = True
-    for build in (Build(target, "-O3") for target in TARGETS):
+    for build in (Build(target, OPTIMIZE) for target in TARGETS):
         report = check(build, everything, jobs)
         print(f"{build}: {report}", flush=True)
         good &= report.good

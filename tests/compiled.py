@@ -22,7 +22,7 @@ from flashgen.emission import source, variant
 from flashgen.errors import MissingTool
 from flashgen.problem import Problem
 from flashgen.runtime.cache import fetch, make_key
-from flashgen.runtime.compiler import BASE_FLAGS, find_compiler
+from flashgen.runtime.compiler import BASE_FLAGS, OPTIMIZE, find_compiler
 from flashgen.runtime.cpu import CpuKernel
 from flashgen.runtime.cpu_features import missing_features
 from flashgen.schedule import ORDERS, Schedule
@@ -77,7 +77,7 @@ class Build:
         """Of the runtime, with warnings as errors. Raises MissingTool where there is no way to run them."""
         emulated = self.emulated or bool(missing_features(self.target))
         isa = simde.flags(self.target) if emulated else self.target.flags
-        base = (self.optimize if flag == "-O3" else flag for flag in BASE_FLAGS)
+        base = (self.optimize if flag == OPTIMIZE else flag for flag in BASE_FLAGS)
         return (*WARNINGS, *isa, *base)
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from flashgen.problem import ALIGNMENTS, Problem
 from flashgen.reference import Bound, attention, bound
+from flashgen.runtime.compiler import OPTIMIZE
 from flashgen.runtime.cpu import CpuKernel
 from flashgen.schedule import FA1, FA2, Schedule
 from flashgen.targets.cpu import Cpu
@@ -111,7 +112,7 @@ def test_as_shipped(target: Cpu) -> None:
         for schedule in (FA1, FA2)
     )
     for quick, shipped in zip(
-        kernels(Build(target), wanted), kernels(Build(target, "-O3"), wanted), strict=True
+        kernels(Build(target), wanted), kernels(Build(target, OPTIMIZE), wanted), strict=True
     ):
         check(shipped, [(193, 513), (401, 1021)])
         x = expected(shipped.problem, 1, 401, 1021)[0]

@@ -8,6 +8,7 @@ from functools import cache
 import numpy as np
 import pytest
 
+from flashgen.runtime.compiler import OPTIMIZE
 from tests import check_exp2
 from tests.check_exp2 import between
 from tests.compiled import TARGETS, Build, around, library
@@ -28,7 +29,7 @@ extern "C" void apply_replace(const float *x, float *y, int64_t n) {
 }
 """
 EACH = pytest.mark.parametrize(
-    "build", [Build(t, "-O3") for t in TARGETS] + [Build(TARGETS[1], "-O3", emulated=True)], ids=str
+    "build", [Build(t, OPTIMIZE) for t in TARGETS] + [Build(TARGETS[1], OPTIMIZE, emulated=True)], ids=str
 )
 
 
@@ -81,7 +82,7 @@ def test_exp2_keeps_its_promises(build: Build) -> None:
 
 def test_exp2_is_emulated_to_the_bit() -> None:
     """So what is found without AVX-512 holds with it. AVX2 has other steps, and so other bits."""
-    native, emulated = Build(TARGETS[1], "-O3"), Build(TARGETS[1], "-O3", emulated=True)
+    native, emulated = Build(TARGETS[1], OPTIMIZE), Build(TARGETS[1], OPTIMIZE, emulated=True)
     rng = np.random.default_rng(0)
     any_bits = rng.integers(0, 1 << 32, 1 << 18, np.uint32).view(np.float32)
     for x in (any_bits, rng.uniform(-160, 130, 1 << 18), -rng.exponential(1, 1 << 18)):

@@ -12,7 +12,7 @@ from flashgen.emission import source
 from flashgen.errors import InvalidArgument
 from flashgen.problem import Problem
 from flashgen.reference import C
-from flashgen.runtime.compiler import find_compiler
+from flashgen.runtime.compiler import OPTIMIZE, find_compiler
 from flashgen.schedule import FA1, FA2
 from flashgen.targets import find
 from flashgen.targets.cpu import Cpu
@@ -25,7 +25,7 @@ def compiled(text: str, target: Cpu, folder: Path) -> Path:
     """The program, by the few flags that a reader of the file would use; a warning is an error."""
     compiler, program = find_compiler(), folder / "check"
     (folder / "check.cpp").write_text(text)
-    flags = compiler.spell((*target.flags, "-O3", "-pthread", *WARNINGS))
+    flags = compiler.spell((*target.flags, OPTIMIZE, "-pthread", *WARNINGS))
     command = [*compiler.command, *flags, "check.cpp", "-o", str(program), "-lm"]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

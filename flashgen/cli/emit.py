@@ -86,7 +86,7 @@ def emit(
       flashgen emit --target cuda --order q-outer
       flashgen emit --target avx512 -d 128 --causal -o attention.cpp
       flashgen emit --with-main -o check.cpp
-      g++ -std=c++17 -O3 -march=x86-64-v3 -ffp-contract=off -pthread check.cpp && ./a.out
+      g++ -std=c++17 -O2 -march=x86-64-v3 -ffp-contract=off -pthread check.cpp && ./a.out
       flashgen emit --causal --br 4 --bc 4 -d 8 --print-ir-after keep-state
     """
     machine = find(target)

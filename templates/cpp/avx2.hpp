@@ -34,9 +34,9 @@ template <class T> INLINE vec load_first(const T *p, isize n) {
 // Lane n is the sum of the lanes of x[n], added in the same order for every n.
 INLINE vec totals(const vec (&x)[lanes]) {
   vec pairs[4], fours[2];
-  for (int n = 0; n < 4; ++n)
+  UNROLL for (int n = 0; n < 4; ++n)
     pairs[n] = _mm256_unpacklo_ps(x[2 * n], x[2 * n + 1]) + _mm256_unpackhi_ps(x[2 * n], x[2 * n + 1]);
-  for (int n = 0; n < 2; ++n)
+  UNROLL for (int n = 0; n < 2; ++n)
     fours[n] = _mm256_shuffle_ps(pairs[2 * n], pairs[2 * n + 1], 0x44) +
                _mm256_shuffle_ps(pairs[2 * n], pairs[2 * n + 1], 0xEE);
   return _mm256_permute2f128_ps(fours[0], fours[1], 0x20) + _mm256_permute2f128_ps(fours[0], fours[1], 0x31);

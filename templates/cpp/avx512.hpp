@@ -42,12 +42,12 @@ template <class T> INLINE vec load_first(const T *p, isize n) {
 // Lane n is the sum of the lanes of x[n], added in the same order for every n.
 INLINE vec totals(const vec (&x)[lanes]) {
   vec pairs[8], fours[4], eights[2];
-  for (int n = 0; n < 8; ++n)
+  UNROLL for (int n = 0; n < 8; ++n)
     pairs[n] = _mm512_maskz_unpacklo_ps(every, x[2 * n], x[2 * n + 1]) +
                _mm512_maskz_unpackhi_ps(every, x[2 * n], x[2 * n + 1]);
-  for (int n = 0; n < 4; ++n)
+  UNROLL for (int n = 0; n < 4; ++n)
     fours[n] = unpack_pairs<false>(pairs[2 * n], pairs[2 * n + 1]) + unpack_pairs<true>(pairs[2 * n], pairs[2 * n + 1]);
-  for (int n = 0; n < 2; ++n)
+  UNROLL for (int n = 0; n < 2; ++n)
     eights[n] = _mm512_maskz_shuffle_f32x4(every, fours[2 * n], fours[2 * n + 1], 0x88) +
                 _mm512_maskz_shuffle_f32x4(every, fours[2 * n], fours[2 * n + 1], 0xDD);
   return _mm512_maskz_shuffle_f32x4(every, eights[0], eights[1], 0x88) +

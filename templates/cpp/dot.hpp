@@ -26,32 +26,32 @@ template <isize R> INLINE void hulls(Spans<R> s, Hull *groups) {
 template <int M, int NV> struct Block {
   vec c[M][NV];
   INLINE void clear() {
-    for (int i = 0; i < M; ++i)
-      for (int v = 0; v < NV; ++v) c[i][v] = all(0.0f);
+    UNROLL for (int i = 0; i < M; ++i)
+      UNROLL for (int v = 0; v < NV; ++v) c[i][v] = all(0.0f);
   }
   INLINE void load_from(const float *p, isize stride) {
-    for (int i = 0; i < M; ++i)
-      for (int v = 0; v < NV; ++v) c[i][v] = load(p + i * stride + v * lanes);
+    UNROLL for (int i = 0; i < M; ++i)
+      UNROLL for (int v = 0; v < NV; ++v) c[i][v] = load(p + i * stride + v * lanes);
   }
   INLINE void store_to(float *p, isize stride) const {
-    for (int i = 0; i < M; ++i)
-      for (int v = 0; v < NV; ++v) store(p + i * stride + v * lanes, c[i][v]);
+    UNROLL for (int i = 0; i < M; ++i)
+      UNROLL for (int v = 0; v < NV; ++v) store(p + i * stride + v * lanes, c[i][v]);
   }
   // One step of the contraction: a column of the left side times a row of the panel.
   INLINE void step(const float *a, isize a_stride, const float *b) {
     vec row[NV];
-    for (int v = 0; v < NV; ++v) row[v] = load(b + v * lanes);
-    for (int i = 0; i < M; ++i) {
+    UNROLL for (int v = 0; v < NV; ++v) row[v] = load(b + v * lanes);
+    UNROLL for (int i = 0; i < M; ++i) {
       const vec x = all(a[i * a_stride]);
-      for (int v = 0; v < NV; ++v) c[i][v] = fma(x, row[v], c[i][v]);
+      UNROLL for (int v = 0; v < NV; ++v) c[i][v] = fma(x, row[v], c[i][v]);
     }
   }
   // The same, for the rows that see column k.
   template <isize R>
   INLINE void step_seen(const float *a, isize a_stride, const float *b, Spans<R> s, isize r, isize k) {
-    for (int i = 0; i < M; ++i)
+    UNROLL for (int i = 0; i < M; ++i)
       if (s.lo(r + i) <= k && k < s.hi(r + i))
-        for (int v = 0; v < NV; ++v) c[i][v] = fma(all(a[i * a_stride]), load(b + v * lanes), c[i][v]);
+        UNROLL for (int v = 0; v < NV; ++v) c[i][v] = fma(all(a[i * a_stride]), load(b + v * lanes), c[i][v]);
   }
 };
 

@@ -61,27 +61,27 @@ void inner_products(float *out, isize out_stride, const float *a, isize a_stride
   constexpr isize NB = lanes / NR, whole = K / lanes * lanes, later = (ahead + K - 1) / K;
   for (; count > 0; count -= NB, b += NB * b_stride, out += NB) {
     const T *row[NB];
-    for (isize n = 0; n < NB; ++n) row[n] = b + smaller(n, count - 1) * b_stride;
+    UNROLL for (isize n = 0; n < NB; ++n) row[n] = b + smaller(n, count - 1) * b_stride;
     vec sum[lanes];
-    for (isize n = 0; n < lanes; ++n) sum[n] = all(0.0f);
+    UNROLL for (isize n = 0; n < lanes; ++n) sum[n] = all(0.0f);
     for (isize k = 0; k < whole; k += lanes)
-      for (isize n = 0; n < NB; ++n) {
+      UNROLL for (isize n = 0; n < NB; ++n) {
         reader.fetch(row[n], later, b_stride, k);
         const vec y = reader.read(row[n], k);
-        for (isize i = 0; i < NR; ++i) sum[i * NB + n] = fma(load(a + i * a_stride + k), y, sum[i * NB + n]);
+        UNROLL for (isize i = 0; i < NR; ++i) sum[i * NB + n] = fma(load(a + i * a_stride + k), y, sum[i * NB + n]);
       }
     if (whole < K)
-      for (isize n = 0; n < NB; ++n) {
+      UNROLL for (isize n = 0; n < NB; ++n) {
         const vec y = reader.read(row[n], whole, K - whole);
-        for (isize i = 0; i < NR; ++i)
+        UNROLL for (isize i = 0; i < NR; ++i)
           sum[i * NB + n] = fma(load_first(a + i * a_stride + whole, K - whole), y, sum[i * NB + n]);
       }
     float each[lanes];
     store(each, totals(sum));
     if (!accumulate && count >= NB)
-      for (isize i = 0; i < NR; ++i) memcpy(out + i * out_stride, each + i * NB, NB * sizeof(float));
+      UNROLL for (isize i = 0; i < NR; ++i) memcpy(out + i * out_stride, each + i * NB, NB * sizeof(float));
     else
-      for (isize i = 0; i < NR; ++i)
+      UNROLL for (isize i = 0; i < NR; ++i)
         for (isize n = 0; n < smaller(NB, count); ++n) {
           float &to = out[i * out_stride + n];
           to = accumulate ? to + each[i * NB + n] : each[i * NB + n];
@@ -110,20 +110,20 @@ void weighted_rows(float *out, isize out_stride, const float *a, isize a_stride,
                    isize c, isize count, Reader reader) {
   constexpr isize later = (ahead + C - 1) / C;
   vec sum[NR][NV];
-  for (isize i = 0; i < NR; ++i)
-    for (isize v = 0; v < NV; ++v) sum[i][v] = load(out + i * out_stride + v * lanes);
+  UNROLL for (isize i = 0; i < NR; ++i)
+    UNROLL for (isize v = 0; v < NV; ++v) sum[i][v] = load(out + i * out_stride + v * lanes);
   for (isize k = 0; k < count; ++k, b += b_stride) {
     vec row[NV];
-    for (isize v = 0; v < NV; ++v) reader.fetch(b, later, b_stride, c + v * lanes);
-    for (isize v = 0; v + 1 < NV; ++v) row[v] = reader.read(b, c + v * lanes);
+    UNROLL for (isize v = 0; v < NV; ++v) reader.fetch(b, later, b_stride, c + v * lanes);
+    UNROLL for (isize v = 0; v + 1 < NV; ++v) row[v] = reader.read(b, c + v * lanes);
     row[NV - 1] = last == lanes ? reader.read(b, c + (NV - 1) * lanes) : reader.read(b, c + (NV - 1) * lanes, last);
-    for (isize i = 0; i < NR; ++i) {
+    UNROLL for (isize i = 0; i < NR; ++i) {
       const vec x = all(a[i * a_stride + k]);
-      for (isize v = 0; v < NV; ++v) sum[i][v] = fma(x, row[v], sum[i][v]);
+      UNROLL for (isize v = 0; v < NV; ++v) sum[i][v] = fma(x, row[v], sum[i][v]);
     }
   }
-  for (isize i = 0; i < NR; ++i)
-    for (isize v = 0; v < NV; ++v) store(out + i * out_stride + v * lanes, sum[i][v]);
+  UNROLL for (isize i = 0; i < NR; ++i)
+    UNROLL for (isize v = 0; v < NV; ++v) store(out + i * out_stride + v * lanes, sum[i][v]);
 }
 
 // out = a b, or out + a b, over the steps of each row's span. What lies beyond the array takes no part.

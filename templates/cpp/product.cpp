@@ -22,6 +22,8 @@ typedef __m256 vector;
 static const int rows = 6;
 #endif
 
+#define UNROLL _Pragma("GCC unroll 16")
+
 static const int lanes = sizeof(vector) / sizeof(float), depth = 64, width = 512;
 static const int blocks = 192 / rows, panels = width / (2 * lanes);
 
@@ -39,17 +41,17 @@ extern "C" double flashgen_product(float *memory, int64_t rounds) {
                 const float *const left = q + m * rows * depth, *const panel = k + n * depth * 2 * lanes;
                 float *const out = s + m * rows * width + n * 2 * lanes;
                 vector sum[rows][2];
-                for (int i = 0; i < rows; ++i) sum[i][0] = sum[i][1] = SET1(0.0f);
+                UNROLL for (int i = 0; i < rows; ++i) sum[i][0] = sum[i][1] = SET1(0.0f);
                 for (int d = 0; d < depth; ++d) {
                     const vector first = LOAD(panel + d * 2 * lanes), second = LOAD(panel + d * 2 * lanes + lanes);
-                    for (int i = 0; i < rows; ++i) {
+                    UNROLL for (int i = 0; i < rows; ++i) {
                         const vector x = SET1(left[i * depth + d]);
                         sum[i][0] = FMA(x, first, sum[i][0]);
                         sum[i][1] = FMA(x, second, sum[i][1]);
                     }
                 }
-                for (int i = 0; i < rows; ++i)
-                    for (int v = 0; v < 2; ++v) STORE(out + i * width + v * lanes, sum[i][v]);
+                UNROLL for (int i = 0; i < rows; ++i)
+                    UNROLL for (int v = 0; v < 2; ++v) STORE(out + i * width + v * lanes, sum[i][v]);
             }
     return 2.0 * blocks * rows * depth * width * (double)rounds;
 }

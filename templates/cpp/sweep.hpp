@@ -22,7 +22,7 @@ struct MaxNum {  // a NaN is passed over
 template <class Op> struct Reduction {
   vec partial[unroll];
   INLINE Reduction() {
-    for (isize u = 0; u < unroll; ++u) partial[u] = all(Op::neutral);
+    UNROLL for (isize u = 0; u < unroll; ++u) partial[u] = all(Op::neutral);
   }
   // `seen` are the lanes within the span.
   template <class Seen> INLINE void take(isize u, Seen seen, vec x) {
@@ -44,7 +44,7 @@ template <class Step> INLINE void sweep(isize lo, isize hi, Step step) {
   constexpr isize width = unroll * lanes;
   const auto whole = [](vec x, float) INLINE_LAMBDA { return x; };
   const auto ragged = [&](isize c) INLINE_LAMBDA {
-    for (isize u = 0; u < unroll; ++u, c += lanes) {
+    UNROLL for (isize u = 0; u < unroll; ++u, c += lanes) {
       const lanes_mask inside = columns(c, lo, hi);
       step(c, u, [&](vec x, float neutral) INLINE_LAMBDA { return choose(inside, x, all(neutral)); });
     }
@@ -52,6 +52,6 @@ template <class Step> INLINE void sweep(isize lo, isize hi, Step step) {
   isize c = lo / width * width;
   if (c < lo && lo < hi) ragged(c), c += width;
   for (; c + width <= hi; c += width)
-    for (isize u = 0; u < unroll; ++u) step(c + u * lanes, u, whole);
+    UNROLL for (isize u = 0; u < unroll; ++u) step(c + u * lanes, u, whole);
   if (c < hi) ragged(c);
 }

@@ -1,0 +1,78 @@
+"""No register block of a matrix product keeps a vector on the stack, read off the compiler's assembly."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from flashgen import emission
+from flashgen.problem import ALIGNMENTS, Problem
+from flashgen.runtime.compiler import BASE_FLAGS, find_compiler
+from flashgen.schedule import FA1, FA2, Schedule
+from flashgen.targets.cpu import Avx2, Cpu
+from tests.compiled import TARGETS
+
+LABEL = re.compile(r"(\.L\d+):$")
+JUMP = re.compile(r"\tj\w+\t(\.L\d+)$")
+FMA = re.compile(r"\tvfn?m\w+[sp]s\t")
+BROADCAST = re.compile(r"\tvbroadcastss\t[^,]*\(|\{1to\d+\}")
+SLOT = r"(\(%rsp[,)]|-\d+\(%rbp\))"
+ON_STACK = re.compile(rf"{SLOT}.*%[xyz]mm|%[xyz]mm.*{SLOT}")
+
+
+class Greedy(Avx2):
+    """Register blocks of two rows more than the registers hold."""
+
+    micro = (8, 16)
+
+
+def innermost_loops(assembly: str) -> Iterator[list[str]]:
+    """The lines from a label to a jump back to it, without another label between them."""
+    start, name = 0, ""
+    lines = assembly.splitlines()
+    for n, line in enumerate(lines):
+        if found := LABEL.match(line):
+            start, name = n, found[1]
+        elif (found := JUMP.match(line)) and found[1] == name:
+            yield lines[start + 1 : n]
+
+
+def product_loops(target: Cpu, problem: Problem, schedule: Schedule, folder: Path) -> list[list[str]]:
+    """Of the kernel, compiled as users do, the loops over the contraction of whole register blocks."""
+    source = folder / "kernel.cpp"
+    source.write_text(emission.emit(problem, schedule, target).source)
+    assembly = folder / "kernel.s"
+    flags = (*BASE_FLAGS, *target.flags)
+    subprocess.run([*find_compiler().command, *flags, "-S", "-o", assembly, source], check=True)
+    rows, vectors = target.micro[0], target.micro[1] // target.lanes
+
+    def is_block(loop: list[str]) -> bool:
+        steps, rest = divmod(sum(map(bool, map(FMA.match, loop))), rows * vectors)
+        return steps > 0 and rest == 0 and sum(map(bool, map(BROADCAST.search, loop))) >= steps * rows
+
+    return [loop for loop in innermost_loops(assembly.read_text()) if is_block(loop)]
+
+
+def spills(loops: list[list[str]]) -> list[str]:
+    return [line for loop in loops for line in loop if ON_STACK.search(line)]
+
+
+@pytest.mark.parametrize("schedule", [FA2, FA1], ids=["fa2", "fa1"])
+@pytest.mark.parametrize("head_dim, causal", [(64, ALIGNMENTS[1]), (128, None)])
+@pytest.mark.parametrize("target", TARGETS, ids=lambda t: t.name)
+def test_blocks_stay_in_registers(
+    target: Cpu, head_dim: int, causal: str | None, schedule: Schedule, tmp_path: Path
+) -> None:
+    loops = product_loops(target, Problem(head_dim, causal=causal), schedule, tmp_path)
+    assert len(loops) >= 2, "both products have one"
+    assert not spills(loops)
+
+
+def test_a_spill_is_seen(tmp_path: Path) -> None:
+    loops = product_loops(Greedy(), Problem(64), FA2, tmp_path)
+    assert len(loops) >= 2
+    assert spills(loops)
