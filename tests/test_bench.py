@@ -70,18 +70,22 @@ REFUSED = {
     "causal": (["--shape", "1,1,1,3,2,8,causal"], "shape is '1,1,1,3,2,8,causal'; with causal, at most Nk"),
     "threads": (["--threads", "1,0"], "threads is '1,0'; whole numbers from 1 to"),
     "peer": (["--peers", "torch,abacus"], "peers is 'abacus'; all, none, or some of torch,"),
+    "no peer": (["--peers", ""], "peers is ''; all, none, or some of torch,"),
+    "no case": (["--cases", ""], "cases is ''; all, or some of P1,P2"),
     "clock": (["--clock", "sun"], "clock is 'sun'; one of 'wall', 'cpu' is allowed"),
     "clock of threads": (["--clock", "cpu", "--threads", "1,2"], "clock is 'cpu'; with threads above 1"),
     "turns": (["--turns", "0"], "turns is 0; a whole number of at least 1"),
-    "ablation of peers": (["--ablate", "--peers", "numpy"], "peers is 'numpy'; with ablate none is allowed"),
-    "ablation and memory": (["--ablate", "--memory"], "memory is True; with ablate, False is allowed"),
-    "chart of memory": (["--memory", "--chart", "x.svg"], "chart is 'x.svg'; with memory none"),
-    "json of hardware": (["--hardware", "--json", "x.json"], "json is 'x.json'; with hardware none"),
-    "chart of hardware": (["--hardware", "--chart", "x.svg"], "chart is 'x.svg'; with hardware none"),
-    "chart of ablation": (["--ablate", "--chart", "x.svg"], "chart is 'x.svg'; with ablate none"),
-    "peers of hardware": (["--hardware", "--peers", "none"], "peers is 'none'; with hardware none"),
-    "clock of memory": (["--memory", "--clock", "wall"], "clock is 'wall'; with memory none is allowed"),
-    "turns of memory": (["--memory", "--turns", "15"], "turns is 15; with memory none is allowed"),
+    "ablation of peers": (["--ablate", "--peers", "numpy"], "with --ablate, --peers is not allowed"),
+    "ablation and memory": (["--ablate", "--memory"], "with --ablate, --memory is not allowed"),
+    "ablation and hardware": (["--hardware", "--ablate"], "with --ablate, --hardware is not allowed"),
+    "memory and hardware": (["--hardware", "--memory"], "with --memory, --hardware is not allowed"),
+    "chart of memory": (["--memory", "--chart", "x.svg"], "with --memory, --chart is not allowed"),
+    "json of hardware": (["--hardware", "--json", "x.json"], "with --hardware, --json is not allowed"),
+    "chart of hardware": (["--hardware", "--chart", "x.svg"], "with --hardware, --chart is not allowed"),
+    "chart of ablation": (["--ablate", "--chart", "x.svg"], "with --ablate, --chart is not allowed"),
+    "peers of hardware": (["--hardware", "--peers", "none"], "with --hardware, --peers is not allowed"),
+    "clock of memory": (["--memory", "--clock", "wall"], "with --memory, --clock is not allowed"),
+    "turns of memory": (["--memory", "--turns", "15"], "with --memory, --turns is not allowed"),
     "target": (["--target", "cuda"], "target is 'cuda'; a CPU's target"),
     "json": (["--json", "figures.txt"], "json is 'figures.txt'; a name that ends in .json"),
     "chart": (["--chart", "figures.pdf"], "chart is 'figures.pdf'; a name that ends in .svg, .png"),
@@ -94,6 +98,7 @@ def test_refused(words: list[str], message: str) -> None:
     done = CliRunner().invoke(app, ["bench", "--cases", "P8", *words])
     assert done.exit_code == 2
     assert done.stderr.startswith(f"error: {message}")
+    assert done.stderr.count("\n") == 1
     assert done.stdout == ""
 
 

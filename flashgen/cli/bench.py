@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from flashgen.bench.cases import CASES, FORM, Case, choose_cases
-from flashgen.errors import InvalidArgument, check_choice, check_positive
+from flashgen.errors import ConflictingOptions, InvalidArgument, check_choice, check_positive
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -32,7 +32,7 @@ UNUSED = {
     "memory": ("turns", "clock", "chart"),
     "hardware": ("peers", "chart", "json"),
 }
-"""Options that have no meaning for what is measured."""
+"""Options that have no meaning for what is measured, and are refused there: none is ignored."""
 
 TURNS, CLOCK = 15, "wall"
 """Where no other is asked for."""
@@ -129,6 +129,7 @@ def bench(
     refuse_unused(kind, given)
     check_files(json_file, chart_file)
     turns, clock = TURNS if turns is None else turns, CLOCK if clock is None else clock
+    peers = "all" if peers is None else peers
     check_positive("turns", turns)
     if cases is None and not shapes:
         cases = NO_CASE[kind]
@@ -141,27 +142,26 @@ def bench(
     if kind == "ablate":
         compare_switches(request)
     elif kind == "memory":
-        compare_memory(request, peers or "all")
+        compare_memory(request, peers)
     elif kind == "hardware":
         compare_algorithms(request)
     else:
-        compare_peers(request, peers or "all")
+        compare_peers(request, peers)
 
 
 def choose_kind(wanted: dict[str, bool]) -> str:
-    """What is measured. Raises InvalidArgument where two are wanted."""
+    """What is measured. Raises ConflictingOptions where two are wanted."""
     first, *others = [kind for kind, flag in wanted.items() if flag] or ["speed"]
     if others:
-        raise InvalidArgument(others[0], True, f"with {first}, False is allowed")
+        raise ConflictingOptions(f"--{first}", f"--{others[0]}")
     return first
 
 
 def refuse_unused(kind: str, given: Mapping[str, object]) -> None:
-    """Raise InvalidArgument for an option that is given and has no meaning for what is measured."""
+    """Raise ConflictingOptions for an option that is given and has no meaning for what is measured."""
     for option in UNUSED[kind]:
-        if (value := given[option]) is not None:
-            shown = str(value) if isinstance(value, Path) else value
-            raise InvalidArgument(option, repr(shown), f"with {kind} none is allowed")
+        if given[option] is not None:
+            raise ConflictingOptions(f"--{kind}", f"--{option}")
 
 
 def compare_peers(request: Request, names: str) -> None:
