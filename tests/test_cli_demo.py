@@ -23,6 +23,7 @@ from flashgen.cli import demo_timing
 from flashgen.cli.demo_report import PASSES, change, explain
 from flashgen.cli.demo_timing import EIGHT, ONE, Task, make_tasks
 from flashgen.cli.main import app
+from flashgen.errors import KernelFailure
 from flashgen.runtime import cpu_features
 from flashgen.targets.cpu import Avx2, Avx512
 from tests.sample_kernel import skip_unless_it_runs
@@ -105,6 +106,17 @@ def test_new_process_measures() -> None:
 def test_a_process_that_fails_is_not_overlooked() -> None:
     with pytest.raises(process.subprocess.CalledProcessError):
         list(demo_module.rows_of([replace(TINY, methods=("none",))], 1))
+
+
+def test_a_process_that_a_signal_ends_is_one_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """As where memory runs out. A stand-in for Python ends itself."""
+    script = tmp_path / "python"
+    script.write_text("#!/bin/sh\ncat > /dev/null\nkill -KILL $$\n")
+    script.chmod(0o755)
+    monkeypatch.setattr(process.sys, "executable", str(script))
+    message = r"^flashgen.cli.demo_timing, .* was ended by signal 9 \(Killed\): memory ran out, most likely$"
+    with pytest.raises(KernelFailure, match=message):
+        list(demo_module.rows_of([TINY], 1))
 
 
 def test_compiles_each_kernel_once(monkeypatch: pytest.MonkeyPatch) -> None:

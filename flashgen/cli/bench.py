@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from flashgen.bench.cases import CASES, FORM, Case, choose_cases
+from flashgen.bench.cases import CASES, FORM, Case, choose_cases, whole_number
 from flashgen.errors import ConflictingOptions, InvalidArgument, check_choice, check_positive
 
 if TYPE_CHECKING:
@@ -124,6 +124,8 @@ def bench(
       flashgen bench --memory --threads 1,2
       flashgen bench --hardware
     """
+    from flashgen.bench.machine import check_fits
+
     kind = choose_kind({"ablate": ablate, "memory": memory, "hardware": hardware})
     given = {"peers": peers, "turns": turns, "clock": clock, "chart": chart_file, "json": json_file}
     refuse_unused(kind, given)
@@ -138,6 +140,7 @@ def bench(
     check_choice("clock", clock, ("wall", "cpu"))
     if clock == "cpu" and counts != [1]:
         raise InvalidArgument("clock", repr(clock), "with threads above 1, 'wall' is allowed")
+    check_fits(chosen)
     request = Request(chosen, counts, choose_target(target), turns, clock, json_file, chart_file)
     if kind == "ablate":
         compare_switches(request)
@@ -309,10 +312,10 @@ def parse_threads(text: str) -> list[int]:
     """ "1,2" ~> [1, 2]. Raises InvalidArgument."""
     from flashgen.runtime.threads import MAX_THREADS
 
-    words = [word.strip() for word in text.split(",")]
-    if not all(word.isascii() and word.isdigit() and 1 <= int(word) <= MAX_THREADS for word in words):
+    counts = {whole_number(word.strip()) or 0 for word in text.split(",")}
+    if not all(1 <= count <= MAX_THREADS for count in counts):
         raise InvalidArgument("threads", repr(text), f"whole numbers from 1 to {MAX_THREADS} are allowed")
-    return sorted(set(map(int, words)))
+    return sorted(counts)
 
 
 def choose_target(name: str | None) -> Cpu:
