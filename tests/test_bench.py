@@ -17,10 +17,11 @@ from flashgen.bench.memory import Usage
 from flashgen.bench.peers.base import Peer, Prepared
 from flashgen.bench.prepare import Arrays, make_arrays, prepare
 from flashgen.bench.record import to_json
-from flashgen.bench.report import Notes, line, make_table, summary
+from flashgen.bench.report import FEW, Notes, line, make_table, summary
 from flashgen.bench.results import Results
 from flashgen.bench.standard import standard_attention
 from flashgen.bench.tasks import CANNOT, FAILED, OURS, RIGHT, SGEMM, WRONG, Row, Task
+from flashgen.bench.turns import FEWEST
 from flashgen.cli.bench import parse_threads
 from flashgen.cli.main import app
 from flashgen.problem import Problem
@@ -52,6 +53,19 @@ def test_operations_are_those_of_the_visible_pairs(text: str) -> None:
     diagonal = case.nq * 2 * case.batch * case.hq * case.head_dim if case.causal else 0
     exact = operations(case.problem, *make_arrays(case))
     assert abs(case.operations - (exact - diagonal)) <= 2 * case.batch * case.hq * case.head_dim
+
+
+def test_the_help_says_what_each_case_is_and_how_many_turns_figures_need() -> None:
+    text = CliRunner().invoke(app, ["bench", "--help"]).stdout
+    lines = [line.split(maxsplit=2) for line in text.splitlines()]
+    for case in CASES.values():
+        assert [case.name, case.label, case.words] in lines
+    assert f"of which fewer than {FEWEST} count are marked {FEW}." in " ".join(text.split())
+    assert (
+        parse_shape("2,8,4,1,9,16").words
+        == "decoding: 1 query, 9 keys, 8 heads of 16 on 4 of K and V, 2 sequences"
+    )
+    assert parse_shape("1,4,4,3,9,16,causal").words == "prefill: 3 queries, 9 keys, 4 heads of 16, causal"
 
 
 def test_cases_are_chosen_by_name_and_by_shape() -> None:
@@ -349,6 +363,15 @@ def test_table_has_a_line_for_each_case_and_number_of_threads() -> None:
     table = make_table(results, Notes())
     assert table.row_count == 4  # two headings
     assert len(table.columns) == len(results.compared) + 5
+
+
+def test_columns_have_names_of_their_own_and_are_explained() -> None:
+    titles = [" ".join(str(column.header).split()) for column in make_table(a_run(), Notes()).columns]
+    assert len(set(titles)) == len(titles)
+    text = " ".join(summary(a_run(), [], "wall"))
+    for title in titles[-4:]:
+        assert f"{title}: " in text
+    assert "- stands where there is no share" in text
 
 
 def test_memory(tmp_path: Path) -> None:

@@ -35,6 +35,20 @@ class Case:
         return sizes + (",causal" if self.causal else "")
 
     @property
+    def words(self) -> str:
+        """What it is: how many queries and keys, heads and sequences."""
+        lengths = (
+            f"{self.nq} queries and keys" if self.nq == self.nk else f"{self.nq} queries, {self.nk} keys"
+        )
+        what = (
+            "decoding: 1 query" + lengths.removeprefix("1 queries") if self.nq == 1 else f"prefill: {lengths}"
+        )
+        heads = f"{self.hq} heads of {self.head_dim}"
+        heads += f" on {self.hkv} of K and V" if self.hkv < self.hq else ""
+        sequences = f", {self.batch} sequences" if self.batch > 1 else ""
+        return f"{what}, {heads}{sequences}{', causal' if self.causal else ''}"
+
+    @property
     def rows(self) -> int:
         """Queries of all heads of a group."""
         return self.nq * (self.hq // self.hkv)
@@ -91,7 +105,7 @@ CASES = {
         Case("D2", 1, 8, 8, 1, 65536, 128),
     )
 }
-"""Prefill, long and short, with and without a mask, grouped heads; D: decoding, one query row."""
+"""P: prefill, long and short, with and without a mask, grouped heads; D: decoding, one query row."""
 
 SIZES = tuple(field.name for field in fields(Case) if field.type == "int")
 FORM = "B,Hq,Hkv,Nq,Nk,D[,causal]"

@@ -38,6 +38,16 @@ TURNS, CLOCK = 15, "wall"
 """Where no other is asked for."""
 
 
+WHAT_CASES_ARE = "\n".join(
+    (
+        "\b",
+        "Cases, and their shapes (sequences, heads of Q, heads of K and V, queries, keys, head dim):",
+        *(f"  {case.name}  {case.label:30}{case.words}" for case in CASES.values()),
+    )
+)
+"""Behind the options, in the help."""
+
+
 @dataclass(frozen=True)
 class Request:
     """What is asked for, checked."""
@@ -54,7 +64,11 @@ class Request:
 def bench(
     cases: Annotated[
         str | None,
-        typer.Option("--cases", metavar="all|NAME,...", help=f"Some of {', '.join(CASES)}; all, by default."),
+        typer.Option(
+            "--cases",
+            metavar="all|NAME,...",
+            help=f"Some of {', '.join(CASES)}, described below; all, by default.",
+        ),
     ] = None,
     shapes: Annotated[
         list[str] | None, typer.Option("--shape", metavar=FORM, help="A shape; may be given several times.")
@@ -76,7 +90,8 @@ def bench(
         int | None,
         typer.Option(
             "--turns",
-            help="Turns of each method that have to count, if patience allows.",
+            help="Turns of each method that have to count, if patience allows; figures of which fewer than 5 "
+            "count are marked ~.",
             show_default=str(TURNS),
         ),
     ] = None,
