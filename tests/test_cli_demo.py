@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,7 +20,7 @@ from flashgen.bench.standard import standard_attention
 from flashgen.bench.tasks import EMITTED_1, EMITTED_2, LAZY, Q_OUTER, STANDARD_TITLE, Row
 from flashgen.bench.turns import Patience
 from flashgen.cli import demo as demo_module
-from flashgen.cli import demo_timing
+from flashgen.cli import demo_timing, terminal
 from flashgen.cli.demo_report import PASSES, change, explain
 from flashgen.cli.demo_timing import EIGHT, ONE, Task, make_tasks
 from flashgen.cli.main import app
@@ -167,6 +168,17 @@ def test_one_processor_is_enough(made_up: dict[int, Sequence[Task]], monkeypatch
     assert done.exit_code == 0, done.output
     assert made_up.keys() == {1}
     assert "With one head" not in done.stdout
+
+
+def test_each_input_is_a_stage(made_up: dict[int, Sequence[Task]], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the progress that is told, from the first on, as if the work had taken long."""
+    lines = terminal.Lines()
+    lines.begin()
+    monkeypatch.setattr(terminal, "progress", lambda: nullcontext(lines))
+    done = CliRunner().invoke(app, ["demo"])
+    counts = ("1 thread", "2 threads")
+    stages = [f"{name}, on {threads}" for threads in counts for name in (EIGHT, ONE)]
+    assert done.stderr.splitlines() == ["compiling", *stages, "done"]
 
 
 @pytest.mark.parametrize("share", ["1.5", "inf", "nan"])

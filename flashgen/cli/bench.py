@@ -221,7 +221,7 @@ def compare_memory(request: Request, names: str) -> None:
     """What our kernels and the libraries of that name hold while they run."""
     from flashgen.bench import memory, memory_report
     from flashgen.bench.peers import choose_peers
-    from flashgen.bench.report import Notes, missing
+    from flashgen.bench.report import Notes, count, missing
     from flashgen.bench.tasks import OURS
     from flashgen.cli.output import write_text
     from flashgen.cli.terminal import progress
@@ -232,7 +232,7 @@ def compare_memory(request: Request, names: str) -> None:
         step = bars.add_task("one process each", total=None)
 
         def advance(usage: memory.Usage) -> None:
-            bars.update(step, description=f"{usage.case}: {usage.method} done on {usage.threads}")
+            bars.update(step, description=f"{usage.case}: {usage.method} done on {count(usage.threads)}")
 
         methods = (OURS, *present)
         usages = memory.measure(request.cases, methods, request.target, request.threads, advance)
@@ -264,6 +264,7 @@ def compare_algorithms(request: Request) -> None:
 def measure(request: Request, methods: Callable[[Case], Sequence[str]]) -> list[Row]:
     """The rows of a request, with a bar while they come."""
     from flashgen.bench import run
+    from flashgen.bench.report import count
     from flashgen.cli.terminal import progress
 
     with progress() as bars:
@@ -271,7 +272,7 @@ def measure(request: Request, methods: Callable[[Case], Sequence[str]]) -> list[
         step = bars.add_task(request.cases[0].name, total=total)
 
         def advance(row: Row) -> None:
-            bars.update(step, advance=1, description=f"{row.case} done on {row.threads}")
+            bars.update(step, advance=1, description=f"{row.case} done on {count(row.threads)}")
 
         settings = request.target, request.threads, request.turns, request.clock
         return run.measure(request.cases, methods, *settings, advance)
