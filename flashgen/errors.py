@@ -21,6 +21,14 @@ class InvalidArgument(FlashgenError, ValueError):
         self.argument, self.value, self.allowed = argument, value, allowed
 
 
+class ConflictingOptions(FlashgenError):
+    """Two options of a command that do not go together: names both, the one that decides first."""
+
+    def __init__(self, given: str, refused: str):
+        super().__init__(f"with {given}, {refused} is not allowed")
+        self.given, self.refused = given, refused
+
+
 class IllegalPass(FlashgenError):
     """A pass was asked for where it is not legal: names the pass, the operation and the reason."""
 

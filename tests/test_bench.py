@@ -17,11 +17,11 @@ from flashgen.bench.memory import Usage
 from flashgen.bench.peers.base import Peer, Prepared
 from flashgen.bench.prepare import Arrays, make_arrays, prepare
 from flashgen.bench.record import to_json
-from flashgen.bench.report import Notes, line, make_table, summary
+from flashgen.bench.report import FEW, Notes, line, make_table, summary
 from flashgen.bench.results import Results
 from flashgen.bench.standard import standard_attention
 from flashgen.bench.tasks import CANNOT, FAILED, OURS, RIGHT, SGEMM, WRONG, Row, Task
-from flashgen.cli.bench import parse_threads
+from flashgen.bench.turns import FEWEST
 from flashgen.cli.main import app
 from flashgen.problem import Problem
 from flashgen.targets.cpu import Avx2
@@ -54,51 +54,24 @@ def test_operations_are_those_of_the_visible_pairs(text: str) -> None:
     assert abs(case.operations - (exact - diagonal)) <= 2 * case.batch * case.hq * case.head_dim
 
 
+def test_the_help_says_what_each_case_is_and_how_many_turns_figures_need() -> None:
+    text = CliRunner().invoke(app, ["bench", "--help"]).stdout
+    lines = [line.split(maxsplit=2) for line in text.splitlines()]
+    for case in CASES.values():
+        assert [case.name, case.label, case.words] in lines
+    assert f"of which fewer than {FEWEST} count are marked {FEW}." in " ".join(text.split())
+    assert (
+        parse_shape("2,8,4,1,9,16").words
+        == "decoding: 1 query, 9 keys, 8 heads of 16 on 4 of K and V, 2 sequences"
+    )
+    assert parse_shape("1,4,4,3,9,16,causal").words == "prefill: 3 queries, 9 keys, 4 heads of 16, causal"
+
+
 def test_cases_are_chosen_by_name_and_by_shape() -> None:
     assert choose_cases("all", []) == list(CASES.values())
     chosen = choose_cases("D2,P1,D2", ["1,1,1,2,2,8"])
     assert [case.name for case in chosen] == ["D2", "P1", "1,1,1,2,2,8"]
     assert [case.name for case in choose_cases(None, ["1,1,1,2,2,8"])] == ["1,1,1,2,2,8"]
-
-
-REFUSED = {
-    "P0": (["--cases", "P1,P0"], "cases is 'P0'; all, or some of P1,P2"),
-    "short": (["--shape", "1,2,3"], "shape is '1,2,3'; B,Hq,Hkv,Nq,Nk,D[,causal] is allowed"),
-    "words": (["--shape", "1,1,1,2,2,x"], "shape is '1,1,1,2,2,x'; B,Hq,Hkv,Nq,Nk,D[,causal] is allowed"),
-    "zero": (["--shape", "1,1,1,0,2,8"], "shape is '1,1,1,0,2,8'; sizes above 0"),
-    "heads": (["--shape", "1,3,2,2,2,8"], "shape is '1,3,2,2,2,8'; a multiple of Hkv"),
-    "causal": (["--shape", "1,1,1,3,2,8,causal"], "shape is '1,1,1,3,2,8,causal'; with causal, at most Nk"),
-    "threads": (["--threads", "1,0"], "threads is '1,0'; whole numbers from 1 to"),
-    "peer": (["--peers", "torch,abacus"], "peers is 'abacus'; all, none, or some of torch,"),
-    "clock": (["--clock", "sun"], "clock is 'sun'; one of 'wall', 'cpu' is allowed"),
-    "clock of threads": (["--clock", "cpu", "--threads", "1,2"], "clock is 'cpu'; with threads above 1"),
-    "turns": (["--turns", "0"], "turns is 0; a whole number of at least 1"),
-    "ablation of peers": (["--ablate", "--peers", "numpy"], "peers is 'numpy'; with ablate none is allowed"),
-    "ablation and memory": (["--ablate", "--memory"], "memory is True; with ablate, False is allowed"),
-    "chart of memory": (["--memory", "--chart", "x.svg"], "chart is 'x.svg'; with memory none"),
-    "json of hardware": (["--hardware", "--json", "x.json"], "json is 'x.json'; with hardware none"),
-    "chart of hardware": (["--hardware", "--chart", "x.svg"], "chart is 'x.svg'; with hardware none"),
-    "chart of ablation": (["--ablate", "--chart", "x.svg"], "chart is 'x.svg'; with ablate none"),
-    "peers of hardware": (["--hardware", "--peers", "none"], "peers is 'none'; with hardware none"),
-    "clock of memory": (["--memory", "--clock", "wall"], "clock is 'wall'; with memory none is allowed"),
-    "turns of memory": (["--memory", "--turns", "15"], "turns is 15; with memory none is allowed"),
-    "target": (["--target", "cuda"], "target is 'cuda'; a CPU's target"),
-    "json": (["--json", "figures.txt"], "json is 'figures.txt'; a name that ends in .json"),
-    "chart": (["--chart", "figures.pdf"], "chart is 'figures.pdf'; a name that ends in .svg, .png"),
-}
-
-
-@pytest.mark.parametrize(("words", "message"), REFUSED.values(), ids=REFUSED)
-def test_refused(words: list[str], message: str) -> None:
-    skip_unless_it_runs(Avx2())
-    done = CliRunner().invoke(app, ["bench", "--cases", "P8", *words])
-    assert done.exit_code == 2
-    assert done.stderr.startswith(f"error: {message}")
-    assert done.stdout == ""
-
-
-def test_threads() -> None:
-    assert parse_threads("2, 1,2") == [1, 2]
 
 
 @pytest.mark.parametrize("causal", [False, True])
@@ -310,6 +283,15 @@ def test_table_has_a_line_for_each_case_and_number_of_threads() -> None:
     table = make_table(results, Notes())
     assert table.row_count == 4  # two headings
     assert len(table.columns) == len(results.compared) + 5
+
+
+def test_columns_have_names_of_their_own_and_are_explained() -> None:
+    titles = [" ".join(str(column.header).split()) for column in make_table(a_run(), Notes()).columns]
+    assert len(set(titles)) == len(titles)
+    text = " ".join(summary(a_run(), [], "wall"))
+    for title in titles[-4:]:
+        assert f"{title}: " in text
+    assert "- stands where there is no share" in text
 
 
 def test_memory(tmp_path: Path) -> None:

@@ -49,6 +49,11 @@ def test_hardware_table() -> None:
     counts = dict.fromkeys(hardware.TITLES, Counts(1 << 25, 3 << 20))
     table = hardware.make_table(results, case, 1, counts, counted)
     assert [next(iter(column.cells)) for column in table.columns[1:]] == ["1.0", "0.200", "0.500", "3.0"]
+    assert [column.header for column in table.columns][2] == "of FMA peak"
+    decode = Case("D", 1, 8, 8, 1, 64, 64)  # is held to the speed of reading
+    results = Results([made_up(decode, 1, method, 1) for method in hardware.TITLES], [decode])
+    columns = hardware.make_table(results, decode, 1, counts, counted).columns
+    assert [column.header for column in columns][2] == "of read\nbandwidth"
     text = hardware.summary(counted, "wall")
     assert "Fetched is what comes from memory into a cache of 512 KiB, to be read or written;" in text
     assert "what is written back is not counted. Q, K, V and O together have 1.0 MiB" in text

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,15 +15,17 @@ from typer.testing import CliRunner
 
 from flashgen.bench import process
 from flashgen.bench.methods import SCHEDULES
+from flashgen.bench.report import FEW_COUNT
 from flashgen.bench.results import Measured
 from flashgen.bench.standard import standard_attention
 from flashgen.bench.tasks import EMITTED_1, EMITTED_2, LAZY, Q_OUTER, STANDARD_TITLE, Row
 from flashgen.bench.turns import Patience
 from flashgen.cli import demo as demo_module
-from flashgen.cli import demo_timing
-from flashgen.cli.demo_report import PASSES, change, explain
+from flashgen.cli import demo_timing, terminal
+from flashgen.cli.demo_report import PASSES, against_numpy, change, explain, make_table, one_head
 from flashgen.cli.demo_timing import EIGHT, ONE, Task, make_tasks
 from flashgen.cli.main import app
+from flashgen.errors import KernelFailure
 from flashgen.runtime import cpu_features
 from flashgen.targets.cpu import Avx2, Avx512
 from tests.sample_kernel import skip_unless_it_runs
@@ -107,6 +110,17 @@ def test_a_process_that_fails_is_not_overlooked() -> None:
         list(demo_module.rows_of([replace(TINY, methods=("none",))], 1))
 
 
+def test_a_process_that_a_signal_ends_is_one_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """As where memory runs out. A stand-in for Python ends itself."""
+    script = tmp_path / "python"
+    script.write_text("#!/bin/sh\ncat > /dev/null\nkill -KILL $$\n")
+    script.chmod(0o755)
+    monkeypatch.setattr(process.sys, "executable", str(script))
+    message = r"^flashgen.cli.demo_timing, .* was ended by signal 9 \(Killed\): memory ran out, most likely$"
+    with pytest.raises(KernelFailure, match=message):
+        list(demo_module.rows_of([TINY], 1))
+
+
 def test_compiles_each_kernel_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """And passes on what a compiler says."""
     asked: list[tuple] = []
@@ -157,6 +171,17 @@ def test_one_processor_is_enough(made_up: dict[int, Sequence[Task]], monkeypatch
     assert "With one head" not in done.stdout
 
 
+def test_each_input_is_a_stage(made_up: dict[int, Sequence[Task]], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the progress that is told, from the first on, as if the work had taken long."""
+    lines = terminal.Lines()
+    lines.begin()
+    monkeypatch.setattr(terminal, "progress", lambda: nullcontext(lines))
+    done = CliRunner().invoke(app, ["demo"])
+    counts = ("1 thread", "2 threads")
+    stages = [f"{name}, on {threads}" for threads in counts for name in (EIGHT, ONE)]
+    assert done.stderr.splitlines() == ["compiling", *stages, "done"]
+
+
 @pytest.mark.parametrize("share", ["1.5", "inf", "nan"])
 def test_an_error_above_its_bound_is_exit_status_1(
     share: str, made_up: dict[int, Sequence[Task]], monkeypatch: pytest.MonkeyPatch
@@ -179,8 +204,73 @@ def test_explanation_follows_from_the_rows() -> None:
     assert "the time changes by -50.0 % (quartiles -50.0 and -50.0)" in text
     assert "lazy-rescale (O is divided once, not at every key tile) -25.0 %" in text
     assert "order q-outer (a row's O, maximum and sum leave the workspace) -20.0 %" in text
-    assert "causal-skip (key tiles that nothing cuts run without a mask) -16.7 %" in text
+    assert (
+        "causal-skip (no causal mask is here, but one at the end of the keys: only a tile that it cuts"
+        in text
+    )
+    assert "keeps it) -16.7 %" in text
     assert "GFLOP/s: 50 on 1 thread, 50 on 2 threads" in text
+
+
+NUMPY_REASON, HEADS_REASON = "At 2048 keys NumPy writes a table", "The outer loop of FlashAttention-1 goes"
+
+
+def rows_where(alter: Callable[[Row], Row]) -> Measured:
+    tasks = [*make_tasks(None, ((), 0), 1), *make_tasks(None, ((), 0), 2)]
+    return Measured([alter(row) for row in rows_of(tasks)])
+
+
+def slower(row: Row, times: float, *wanted: object) -> Row:
+    """The row, its time changed if it is the one of that input, method and number of threads."""
+    if (row.case, row.method, row.threads) != wanted:
+        return row
+    return replace(row, seconds=[times * seconds for seconds in row.seconds])
+
+
+def disturbed(row: Row, *wanted: object) -> Row:
+    """Two of its nine turns count."""
+    if wanted and (row.case, row.method, row.threads) != wanted:
+        return row
+    return replace(row, probes=[((50.0, 40.0), (50.0, 20.0))] * 7 + [((50.0, 40.0),) * 2] * 2)
+
+
+def test_numpy_is_explained_only_where_every_figure_says_so() -> None:
+    assert NUMPY_REASON in against_numpy(rows_where(lambda row: row), Avx2())
+    one_marked = against_numpy(rows_where(lambda row: disturbed(row, EIGHT, EMITTED_2, 2)), Avx2())
+    assert "~2.50 on 2 threads" in one_marked and NUMPY_REASON in one_marked
+    for made in (
+        lambda row: slower(row, 3, ONE, EMITTED_2, 2),
+        lambda row: disturbed(slower(row, 3, ONE, EMITTED_2, 2), ONE, EMITTED_2, 2),
+        disturbed,
+    ):
+        text = against_numpy(rows_where(made), Avx2())
+        assert text.startswith("FlashAttention-2 against NumPy") and NUMPY_REASON not in text
+
+
+def test_one_head_is_explained_only_where_its_figures_say_so() -> None:
+    def without_gain(row: Row) -> Row:
+        return slower(row, 2, ONE, EMITTED_1, 2)
+
+    text = one_head(rows_where(without_gain), Avx2())
+    assert "FlashAttention-1 1.00 times as fast as one does, and FlashAttention-2 2.00 times." in text
+    assert HEADS_REASON in text
+    for made in (
+        lambda row: row,  # FlashAttention-1 gains as much
+        lambda row: slower(without_gain(row), 2, ONE, EMITTED_2, 2),
+        lambda row: disturbed(without_gain(row), ONE, EMITTED_2, 2),
+        lambda row: disturbed(without_gain(row), ONE, EMITTED_1, 1),
+    ):
+        text = one_head(rows_where(made), Avx2())
+        assert text.startswith("With one head, 2 threads make") and HEADS_REASON not in text
+
+
+def test_each_mark_of_the_table_is_explained() -> None:
+    quiet, busy = rows_where(lambda row: row), rows_where(disturbed)
+    cells = {cell for column in make_table(busy).columns for cell in column.cells}
+    assert "-" in cells and "not seen" not in cells
+    assert explain(busy, Avx2())[0] == FEW_COUNT
+    assert FEW_COUNT not in " ".join(explain(quiet, Avx2()))
+    assert "- stands where there is no share" in FEW_COUNT
 
 
 def test_what_few_turns_count_for_is_marked() -> None:

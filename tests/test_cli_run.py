@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 import flashgen
 from flashgen.bench.measure import expect, operations
 from flashgen.cli import run as run_module
+from flashgen.cli import run_timing
 from flashgen.cli.main import app
 from flashgen.problem import Problem
 from flashgen.reference import EXACT, Deviation, attention, deviation
@@ -93,7 +94,8 @@ def test_outputs(folder: Path, arrays: dict[str, np.ndarray]) -> None:
         np.testing.assert_array_equal(written["lse"], lse)
 
 
-def test_report(folder: Path) -> None:
+def test_report(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run_timing, "make_probe", lambda machine, threads: lambda: (200.0, 100.0))
     done = run("qkv.npz", "--causal", "--threads", "1", "--repeat", "3")
     words = " ".join(done.stdout.split())  # a narrow terminal folds lines
     assert "kernel attention_d8_dv5_f32_causal_bottom_right_q_outer_br12_bc32" in words
@@ -102,7 +104,24 @@ def test_report(folder: Path) -> None:
     assert len(shares) == 2
     assert all(0 < share < 1 for share in shares)
     assert "the median of 3, 1 thread" in words and "1 threads" not in words
-    assert re.search(r"share of peak \d+\.\d+ of \d+\S* GFLOP/s", words)  # beside busy neighbours above 1 too
+    assert re.search(r"share of peak \S+ of 200 GFLOP/s, measured beside it", words)
+    assert "~" not in words
+
+
+@pytest.mark.parametrize("slow", [(150.0, 100.0), (200.0, 75.0)], ids=["peak", "product"])
+def test_disturbed_figures_are_marked(
+    slow: tuple[float, ...], folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    speeds = iter([(200.0, 100.0), slow, *[(200.0, 100.0)] * 99])
+    monkeypatch.setattr(run_timing, "make_probe", lambda machine, threads: lambda: next(speeds))
+    done = run("qkv.npz", "--repeat", "1")
+    words = " ".join(done.stdout.split())
+    assert done.exit_code == 0, done.output
+    assert re.search(r"time ~\S+ ms, .* speed ~\S+ GFLOP/s", words)
+    assert (
+        "~ marks what was disturbed: the machine's speed beside the calls fell to 0.75 of its best" in words
+    )
+    assert "share of peak" not in words.replace("no share of the peak", "")
 
 
 def test_sizes_of_zero(folder: Path) -> None:

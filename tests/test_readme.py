@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from flashgen.bench.cases import CASES
 from flashgen.cli.derive import outlines
 from flashgen.passes.pipeline import REGISTRY
 
@@ -24,6 +25,12 @@ def test_passes() -> None:
     named = re.findall(r"^\| `([a-z0-9-]+)` \| .* \| .* \|$", README, re.MULTILINE)
     rows = [name for name in named if name in REGISTRY]
     assert rows == ["lazy-rescale", "sink-loads", "interchange", "fuse-loops", "keep-state", "causal-skip"]
+
+
+def test_cases() -> None:
+    """The table of what flashgen bench measures has each case as it is."""
+    rows = re.findall(r"^\| ([PD]\d) \| (.*) \| (.*) \|$", README, re.MULTILINE)
+    assert rows == [(case.name, case.label, case.words) for case in CASES.values()]
 
 
 def test_links() -> None:

@@ -8,7 +8,9 @@ from dataclasses import dataclass, fields
 from flashgen.errors import InvalidArgument
 from flashgen.problem import Problem
 
-FLOAT = 4  # bytes
+FLOAT, DOUBLE = 4, 8  # bytes
+MOST_DIGITS = 18
+"""Of a number; Python itself refuses to read thousands."""
 FEW_ROWS = 8
 """A product of so many query rows with K or V does at most four operations a byte, less than any CPU's ratio
 of floating-point peak to memory bandwidth: it waits for memory."""
@@ -33,6 +35,20 @@ class Case:
         return sizes + (",causal" if self.causal else "")
 
     @property
+    def words(self) -> str:
+        """What it is: how many queries and keys, heads and sequences."""
+        lengths = (
+            f"{self.nq} queries and keys" if self.nq == self.nk else f"{self.nq} queries, {self.nk} keys"
+        )
+        what = (
+            "decoding: 1 query" + lengths.removeprefix("1 queries") if self.nq == 1 else f"prefill: {lengths}"
+        )
+        heads = f"{self.hq} heads of {self.head_dim}"
+        heads += f" on {self.hkv} of K and V" if self.hkv < self.hq else ""
+        sequences = f", {self.batch} sequences" if self.batch > 1 else ""
+        return f"{what}, {heads}{sequences}{', causal' if self.causal else ''}"
+
+    @property
     def rows(self) -> int:
         """Queries of all heads of a group."""
         return self.nq * (self.hq // self.hkv)
@@ -51,6 +67,12 @@ class Case:
     def kv_bytes(self) -> int:
         """Bytes of K and V."""
         return 2 * FLOAT * self.batch * self.hkv * self.nk * self.head_dim
+
+    @property
+    def array_bytes(self) -> int:
+        """Bytes of Q, K, V, O and, in float64, of the reference's O and lse: without them nothing can run."""
+        rows = self.batch * self.hq * self.nq
+        return self.kv_bytes + 2 * FLOAT * rows * self.head_dim + DOUBLE * rows * (self.head_dim + 1)
 
     @property
     def reads(self) -> bool:
@@ -83,7 +105,7 @@ CASES = {
         Case("D2", 1, 8, 8, 1, 65536, 128),
     )
 }
-"""Prefill, long and short, with and without a mask, grouped heads; D: decoding, one query row."""
+"""P: prefill, long and short, with and without a mask, grouped heads; D: decoding, one query row."""
 
 SIZES = tuple(field.name for field in fields(Case) if field.type == "int")
 FORM = "B,Hq,Hkv,Nq,Nk,D[,causal]"
@@ -103,10 +125,11 @@ def parse_shape(text: str) -> Case:
     words = [word.strip() for word in text.split(",")]
     if causal := words[-1] == "causal":
         words.pop()
-    if len(words) != len(SIZES) or not all(word.isascii() and word.isdigit() for word in words):
+    numbers = [number for number in map(whole_number, words) if number is not None]
+    if not len(words) == len(numbers) == len(SIZES):
         raise InvalidArgument("shape", repr(text), f"{FORM} is allowed")
-    sizes = dict(zip(SIZES, map(int, words), strict=True))
-    if 0 in sizes.values():
+    sizes = dict(zip(SIZES, numbers, strict=True))
+    if 0 in numbers:
         raise InvalidArgument("shape", repr(text), "sizes above 0 are allowed")
     if sizes["hq"] % sizes["hkv"]:
         raise InvalidArgument("shape", repr(text), "a multiple of Hkv is allowed as Hq")
@@ -114,3 +137,8 @@ def parse_shape(text: str) -> Case:
         raise InvalidArgument("shape", repr(text), "with causal, at most Nk is allowed as Nq")
     case = Case("", **sizes, causal=causal)
     return Case(case.label, **sizes, causal=causal)
+
+
+def whole_number(word: str) -> int | None:
+    """What a word of up to MOST_DIGITS plain digits says; None for any other."""
+    return int(word) if word.isascii() and word.isdigit() and len(word) <= MOST_DIGITS else None

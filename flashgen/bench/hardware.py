@@ -68,7 +68,8 @@ def make_table(
     from rich.table import Table
 
     table = Table(case.label, box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
-    for name in ("ms", "of FMA peak", "instructions that\nare not products", "MiB\nfetched"):
+    peak = "of read\nbandwidth" if case.reads else "of FMA peak"
+    for name in ("ms", peak, "instructions that\nare not products", "MiB\nfetched"):
         table.add_column(name, justify="right", overflow="fold")
     for method, title in TITLES.items():
         row = results.get(case.name, threads, method)

@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from typing import Any
+
+from flashgen.errors import KernelFailure
 
 THREAD_VARIABLES = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS")
 TUNING_VARIABLES = ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE")
@@ -27,7 +30,8 @@ def environment(threads: int) -> dict[str, str]:
 def in_new_process(module: str, tasks: Sequence[dict[str, Any]], threads: int) -> Iterator[dict[str, Any]]:
     """What ``python -m module`` prints of these tasks, as it does, where libraries use so many threads.
 
-    Raises CalledProcessError; the process has said why on standard error.
+    Raises CalledProcessError, where the process has said why on standard error, and KernelFailure where it
+    could not, because a signal ended it: Linux sends one where memory runs out.
     """
     command = [sys.executable, "-m", module]
     with subprocess.Popen(
@@ -38,5 +42,10 @@ def in_new_process(module: str, tasks: Sequence[dict[str, Any]], threads: int) -
             json.dump(tasks, process.stdin)
         for line in process.stdout:
             yield json.loads(line)
+    if process.returncode < 0:
+        number = -process.returncode
+        full = ": memory ran out, most likely" if number == signal.SIGKILL else ""
+        reason = f"signal {number} ({signal.strsignal(number)}){full}"
+        raise KernelFailure(f"{module}, the process that measures, was ended by {reason}")
     if process.returncode != 0:
         raise subprocess.CalledProcessError(process.returncode, command)

@@ -24,6 +24,8 @@ CLOCKS = {
 
 FEW = "~"
 """Before a figure of all turns, where fewer than FEWEST count."""
+PEAK, SHARE, TIMES, TURNS = "peak", "our share", "times best peer", "turns"
+"""What columns behind the methods are called: in few letters, as six methods and a shape fill a line."""
 
 
 class Notes:
@@ -51,9 +53,8 @@ def make_table(results: Results, notes: Notes) -> Table:
 
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
     table.add_column("B,Hq,Hkv,Nq,Nk,D", overflow="fold")
-    titles = (title(method).replace(" ", "\n") for method in results.compared)
-    for name in (*titles, "peak", "of\npeak", "times\nbest peer", "turns"):
-        table.add_column(name, justify="right", overflow="fold")
+    for name in (*map(title, results.compared), PEAK, SHARE, TIMES, TURNS):
+        table.add_column("\n".join(name.split(maxsplit=1)), justify="right", overflow="fold")
     for threads in results.threads:
         for reads in (False, True):
             cases = [case for case in results.cases.values() if case.reads is reads]
@@ -116,7 +117,7 @@ def spread(ratios: Quartiles) -> str:
 def summary(results: Results, absent: Sequence[str], clock: str) -> list[str]:
     """Sentences whose every figure is in the rows."""
     sentences = [means(results, threads) for threads in results.threads]
-    sentences += [losses(results), products(results), how_measured(results, clock)]
+    sentences += [losses(results), products(results), HOW_TO_READ, how_measured(results, clock)]
     return [sentence for sentence in (*sentences, *missing(absent)) if sentence]
 
 
@@ -171,8 +172,15 @@ def products(results: Results) -> str:
 
 
 FEW_COUNT = (
-    f"{FEW} marks a figure of all turns, disturbed ones too, because fewer than {FEWEST} count; there is no "
-    "share then."
+    f"{FEW} marks a figure of all turns, disturbed ones too, because fewer than {FEWEST} count; - stands "
+    "where there is no share of the peak for that reason."
+)
+
+HOW_TO_READ = (
+    f"{PEAK}: what the machine reached right before and behind flashgen's turns. {SHARE}: flashgen's rate as "
+    f"a share of that. {TIMES}: how many times as fast as the best peer, which is marked *, flashgen is: the "
+    f"median, with quartiles, of ratios of one round. {TURNS}: the fewest that count for a method. "
+    f"{FEW_COUNT} Ratios so marked are in no mean, and no peer is said to be faster by them."
 )
 
 
@@ -188,9 +196,7 @@ def how_measured(results: Results, clock: str) -> str:
         "Right before and right behind each turn the machine's peak is measured: fused multiply-adds on "
         "registers, or for decoding the reading of as many bytes as K and V have; and, but for decoding, a "
         "product of tiles in caches, which shows neighbours that the peak does not. A turn counts if "
-        f"all are at least {STEADY:.0%} of the best seen ({', '.join(sorted(ceilings))}); 'turns' is the "
-        "fewest that count for a method. Rates and shares are medians of those; 'times best peer' is the "
-        f"median, with quartiles, of ratios of one round, and * is the best peer. {FEW_COUNT} Such ratios "
-        "are in no mean, and no peer is said to be faster by them. GFLOP/s count 4 B Hq Nq Nk D, half for "
-        "causal; GB/s count K and V once. Each result is within the bound of the float64 reference."
+        f"all are at least {STEADY:.0%} of the best seen ({', '.join(sorted(ceilings))}); rates are medians "
+        "of those that do. GFLOP/s count 4 B Hq Nq Nk D, half for causal; GB/s count K and V once. Each "
+        "result is within the bound of the float64 reference."
     )

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from flashgen.bench.cases import CASES, FORM, Case, choose_cases
-from flashgen.errors import InvalidArgument, check_choice, check_positive
+from flashgen.bench.cases import CASES, FORM, Case, choose_cases, whole_number
+from flashgen.errors import ConflictingOptions, InvalidArgument, check_choice, check_positive
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -32,10 +32,20 @@ UNUSED = {
     "memory": ("turns", "clock", "chart"),
     "hardware": ("peers", "chart", "json"),
 }
-"""Options that have no meaning for what is measured."""
+"""Options that have no meaning for what is measured, and are refused there: none is ignored."""
 
 TURNS, CLOCK = 15, "wall"
 """Where no other is asked for."""
+
+
+WHAT_CASES_ARE = "\n".join(
+    (
+        "\b",
+        "Cases, and their shapes (sequences, heads of Q, heads of K and V, queries, keys, head dim):",
+        *(f"  {case.name}  {case.label:30}{case.words}" for case in CASES.values()),
+    )
+)
+"""Behind the options, in the help."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +64,11 @@ class Request:
 def bench(
     cases: Annotated[
         str | None,
-        typer.Option("--cases", metavar="all|NAME,...", help=f"Some of {', '.join(CASES)}; all, by default."),
+        typer.Option(
+            "--cases",
+            metavar="all|NAME,...",
+            help=f"Some of {', '.join(CASES)}, described below; all, by default.",
+        ),
     ] = None,
     shapes: Annotated[
         list[str] | None, typer.Option("--shape", metavar=FORM, help="A shape; may be given several times.")
@@ -76,7 +90,8 @@ def bench(
         int | None,
         typer.Option(
             "--turns",
-            help="Turns of each method that have to count, if patience allows.",
+            help="Turns of each method that have to count, if patience allows; figures of which fewer than 5 "
+            "count are marked ~.",
             show_default=str(TURNS),
         ),
     ] = None,
@@ -124,11 +139,14 @@ def bench(
       flashgen bench --memory --threads 1,2
       flashgen bench --hardware
     """
+    from flashgen.bench.machine import check_fits
+
     kind = choose_kind({"ablate": ablate, "memory": memory, "hardware": hardware})
     given = {"peers": peers, "turns": turns, "clock": clock, "chart": chart_file, "json": json_file}
     refuse_unused(kind, given)
     check_files(json_file, chart_file)
     turns, clock = TURNS if turns is None else turns, CLOCK if clock is None else clock
+    peers = "all" if peers is None else peers
     check_positive("turns", turns)
     if cases is None and not shapes:
         cases = NO_CASE[kind]
@@ -137,31 +155,31 @@ def bench(
     check_choice("clock", clock, ("wall", "cpu"))
     if clock == "cpu" and counts != [1]:
         raise InvalidArgument("clock", repr(clock), "with threads above 1, 'wall' is allowed")
+    check_fits(chosen)
     request = Request(chosen, counts, choose_target(target), turns, clock, json_file, chart_file)
     if kind == "ablate":
         compare_switches(request)
     elif kind == "memory":
-        compare_memory(request, peers or "all")
+        compare_memory(request, peers)
     elif kind == "hardware":
         compare_algorithms(request)
     else:
-        compare_peers(request, peers or "all")
+        compare_peers(request, peers)
 
 
 def choose_kind(wanted: dict[str, bool]) -> str:
-    """What is measured. Raises InvalidArgument where two are wanted."""
+    """What is measured. Raises ConflictingOptions where two are wanted."""
     first, *others = [kind for kind, flag in wanted.items() if flag] or ["speed"]
     if others:
-        raise InvalidArgument(others[0], True, f"with {first}, False is allowed")
+        raise ConflictingOptions(f"--{first}", f"--{others[0]}")
     return first
 
 
 def refuse_unused(kind: str, given: Mapping[str, object]) -> None:
-    """Raise InvalidArgument for an option that is given and has no meaning for what is measured."""
+    """Raise ConflictingOptions for an option that is given and has no meaning for what is measured."""
     for option in UNUSED[kind]:
-        if (value := given[option]) is not None:
-            shown = str(value) if isinstance(value, Path) else value
-            raise InvalidArgument(option, repr(shown), f"with {kind} none is allowed")
+        if given[option] is not None:
+            raise ConflictingOptions(f"--{kind}", f"--{option}")
 
 
 def compare_peers(request: Request, names: str) -> None:
@@ -203,7 +221,7 @@ def compare_memory(request: Request, names: str) -> None:
     """What our kernels and the libraries of that name hold while they run."""
     from flashgen.bench import memory, memory_report
     from flashgen.bench.peers import choose_peers
-    from flashgen.bench.report import Notes, missing
+    from flashgen.bench.report import Notes, count, missing
     from flashgen.bench.tasks import OURS
     from flashgen.cli.output import write_text
     from flashgen.cli.terminal import progress
@@ -214,7 +232,7 @@ def compare_memory(request: Request, names: str) -> None:
         step = bars.add_task("one process each", total=None)
 
         def advance(usage: memory.Usage) -> None:
-            bars.update(step, description=f"{usage.case}: {usage.method} done on {usage.threads}")
+            bars.update(step, description=f"{usage.case}: {usage.method} done on {count(usage.threads)}")
 
         methods = (OURS, *present)
         usages = memory.measure(request.cases, methods, request.target, request.threads, advance)
@@ -246,6 +264,7 @@ def compare_algorithms(request: Request) -> None:
 def measure(request: Request, methods: Callable[[Case], Sequence[str]]) -> list[Row]:
     """The rows of a request, with a bar while they come."""
     from flashgen.bench import run
+    from flashgen.bench.report import count
     from flashgen.cli.terminal import progress
 
     with progress() as bars:
@@ -253,7 +272,7 @@ def measure(request: Request, methods: Callable[[Case], Sequence[str]]) -> list[
         step = bars.add_task(request.cases[0].name, total=total)
 
         def advance(row: Row) -> None:
-            bars.update(step, advance=1, description=f"{row.case} done on {row.threads}")
+            bars.update(step, advance=1, description=f"{row.case} done on {count(row.threads)}")
 
         settings = request.target, request.threads, request.turns, request.clock
         return run.measure(request.cases, methods, *settings, advance)
@@ -309,10 +328,10 @@ def parse_threads(text: str) -> list[int]:
     """ "1,2" ~> [1, 2]. Raises InvalidArgument."""
     from flashgen.runtime.threads import MAX_THREADS
 
-    words = [word.strip() for word in text.split(",")]
-    if not all(word.isascii() and word.isdigit() and 1 <= int(word) <= MAX_THREADS for word in words):
+    counts = {whole_number(word.strip()) or 0 for word in text.split(",")}
+    if not all(1 <= count <= MAX_THREADS for count in counts):
         raise InvalidArgument("threads", repr(text), f"whole numbers from 1 to {MAX_THREADS} are allowed")
-    return sorted(set(map(int, words)))
+    return sorted(counts)
 
 
 def choose_target(name: str | None) -> Cpu:

@@ -39,6 +39,7 @@ def demo(
       flashgen demo
       flashgen demo tests/data/minilm.npz
     """
+    from flashgen.bench.report import count
     from flashgen.cli.demo_report import report
     from flashgen.cli.demo_timing import make_tasks
     from flashgen.cli.terminal import progress
@@ -53,12 +54,17 @@ def demo(
     with progress() as bars:
         step = bars.add_task("compiling", total=None)
         compile_all(runs[1], target)
-        rows_wanted = sum(len(task.methods) for tasks in runs.values() for task in tasks)
-        bars.update(step, description="taking turns", total=rows_wanted)
+        stages = [
+            f"{task.data}, on {count(threads)}"
+            for threads, tasks in runs.items()
+            for task in tasks
+            for _ in task.methods
+        ]
+        bars.update(step, description=stages[0], total=len(stages))
         for threads, tasks in runs.items():
             for row in rows_of(tasks, threads):
                 rows.append(row)
-                bars.advance(step)
+                bars.update(step, advance=1, description=[*stages, "done"][len(rows)])
     report(rows, target)
     if any(not row.bound_share <= 1 for row in rows):
         raise typer.Exit(WRONG)

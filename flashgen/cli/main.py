@@ -13,7 +13,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 from typer.core import TyperGroup
 
-from flashgen.cli.bench import bench
+from flashgen.cli.bench import WHAT_CASES_ARE, bench
 from flashgen.cli.demo import demo
 from flashgen.cli.derive import derive
 from flashgen.cli.emit import emit
@@ -92,7 +92,7 @@ app.command(cls=BareCausal)(derive)
 app.command(cls=BareCausal)(run)
 app.command()(targets)
 app.command()(demo)
-app.command()(bench)
+app.command(epilog=WHAT_CASES_ARE)(bench)
 
 
 def main() -> None:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-import statistics
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,6 +35,7 @@ from flashgen.targets.cpu import Cpu
 if TYPE_CHECKING:
     from numpy import ndarray
 
+    from flashgen.cli.run_timing import Timing
     from flashgen.reference import Deviation
 
 WRONG = 1
@@ -204,8 +203,7 @@ def read_inputs(
 class Result:
     """What was computed, how right it is and how long it took.
 
-    arrays: q, k and v. seconds: the median call. operations: floating-point operations of the two products.
-    threads: 0 on a GPU. peak: GFLOP/s of this many threads, None where it is not measured.
+    arrays: q, k and v. threads: 0 on a GPU. operations: floating-point operations of the two products.
     """
 
     arrays: list[ndarray]
@@ -216,10 +214,8 @@ class Result:
     lse: ndarray
     o_deviation: Deviation
     lse_deviation: Deviation
-    seconds: float
-    repeat: int
+    timing: Timing
     operations: int
-    peak: float | None
 
 
 def compute(
@@ -233,6 +229,7 @@ def compute(
 ) -> Result:
     """Compile, call, time and check. Raises what flashgen.compile and its kernels raise."""
     from flashgen.bench.measure import expect, operations
+    from flashgen.cli.run_timing import make_probe, time_calls
     from flashgen.cli.terminal import progress
     from flashgen.emission import variant
 
@@ -247,13 +244,7 @@ def compute(
         call, used = prepare(problem, arrays, factor, schedule, machine, threads)
         o, lse = call()
         bars.update(step, description="calling", total=repeat, completed=0)
-        peaks, seconds = [measure(machine, used)], []
-        for _ in range(repeat):
-            start = time.perf_counter()
-            call()
-            seconds.append(time.perf_counter() - start)
-            bars.advance(step)
-        peaks.append(measure(machine, used))
+        timing = time_calls(call, make_probe(machine, used), repeat, lambda: bars.advance(step))
         bars.update(step, description="checking", total=batch * hq, completed=0)
         expected = expect(problem, q, k, v, factor, lambda: bars.advance(step))
     o_deviation, lse_deviation = expected.deviations(o, lse)
@@ -266,10 +257,8 @@ def compute(
         lse,
         o_deviation,
         lse_deviation,
-        statistics.median(seconds),
-        repeat,
+        timing,
         operations(problem, q, k, v),
-        max((peak for peak in peaks if peak is not None), default=None),
     )
 
 
@@ -306,15 +295,6 @@ def prepare(
     ), used
 
 
-def measure(machine: Target, threads: int) -> float | None:
-    """GFLOP/s that the processor reaches in fused multiply-adds; None for a GPU."""
-    if not isinstance(machine, Cpu):
-        return None
-    from flashgen.runtime.peak import measure_peak
-
-    return measure_peak(machine, threads)
-
-
 def save_output(file: BinaryIO, ending: str, result: Result) -> None:
     from flashgen.cli.arrays import save_named
 
@@ -334,12 +314,14 @@ def report(result: Result) -> None:
     """The table on standard output."""
     from rich.table import Table
 
+    from flashgen.bench.report import FEW, count
     from flashgen.cli.terminal import console
 
     shapes = ", ".join(f"{name} {x.shape}" for name, x in zip("qkv", result.arrays, strict=True))
-    count = "1 thread" if result.threads == 1 else f"{result.threads} threads"
-    where = count if result.threads else "with copies to the GPU and back"
-    speed = result.operations / result.seconds / 1e9
+    timing = result.timing
+    where = count(result.threads) if result.threads else "with copies to the GPU and back"
+    speed = result.operations / timing.median / 1e9
+    mark = FEW if timing.disturbed else ""
     table = Table(show_header=False, box=None)
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold")
@@ -348,10 +330,14 @@ def report(result: Result) -> None:
     for name, got in (("O", result.o_deviation), ("lse", result.lse_deviation)):
         verdict = "" if got.share <= 1 else ": WRONG"
         table.add_row(f"error of {name}", f"{got.error:.3g}, {got.share:.3g} of the bound{verdict}")
-    table.add_row("time", f"{1e3 * result.seconds:.4g} ms, the median of {result.repeat}, {where}")
-    table.add_row("speed", f"{speed:.4g} GFLOP/s in the two products")
-    if result.peak is not None:
+    ms = f"{mark}{1e3 * timing.median:.4g} ms"
+    table.add_row("time", f"{ms}, the median of {len(timing.seconds)}, {where}")
+    table.add_row("speed", f"{mark}{speed:.4g} GFLOP/s in the two products")
+    if timing.disturbed:
+        fell = f"the machine's speed beside the calls fell to {timing.steadiness:.2f} of its best"
+        table.add_row(FEW, f"marks what was disturbed: {fell}, so there is no share of the peak")
+    elif timing.peak is not None:
         table.add_row(
-            "share of peak", f"{speed / result.peak:.3g} of {result.peak:.4g} GFLOP/s, measured beside it"
+            "share of peak", f"{speed / timing.peak:.3g} of {timing.peak:.4g} GFLOP/s, measured beside it"
         )
     console().print(table)
