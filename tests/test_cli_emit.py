@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import stat
 from pathlib import Path
 
@@ -191,10 +192,20 @@ def test_opt_refuses_in_one_line(tmp_path: Path) -> None:
 
 
 def test_opt_lists_passes() -> None:
-    lines = invoke("opt", "--list-passes").stdout.splitlines()
-    assert [line.split()[0].partition("{")[0] for line in lines] == list(REGISTRY)
-    assert all(len(line.split()) > 1 for line in lines)
-    assert any(line.startswith("pack{panel} ") for line in lines)
+    legend, *lines = invoke("opt", "--list-passes").stdout.splitlines()
+    assert legend.startswith("PASS{OPTION} ")
+    names, texts = zip(*(line.split(maxsplit=1) for line in lines), strict=True)
+    assert [name.partition("{")[0] for name in names] == list(REGISTRY)
+    assert {"pack{panel}", "rescale-threshold{threshold}"} <= {*names}
+    assert not [text for text in texts if "docstring" in text]
+    assert {line.index(text) for line, text in zip(lines, texts, strict=True)} == {max(map(len, names)) + 2}
+
+
+@pytest.mark.parametrize("doc", [None, ""])
+def test_opt_lists_a_pass_that_says_nothing(doc: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("flashgen.passes.pack.__doc__", doc)
+    done = invoke("opt", "--list-passes")
+    assert re.search(r"^pack\{panel\} +\(its file has no docstring\)$", done.stdout, re.M), done.exception
 
 
 def test_fa1_is_the_schedule_of_the_paper() -> None:
