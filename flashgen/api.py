@@ -83,7 +83,9 @@ def attention(
     from flashgen.runtime.tensors import expect_array, storage_type
 
     if type(is_causal) is not bool:
-        is_causal = _expect_flag("is_causal", is_causal)
+        is_causal = _expect_flag(
+            "is_causal", is_causal, "; causal_alignment takes 'bottom-right' or 'top-left'"
+        )
     if type(enable_gqa) is not bool:
         enable_gqa = _expect_flag("enable_gqa", enable_gqa)
     if type(return_lse) is not bool:
@@ -117,10 +119,10 @@ def attention(
     return (o, lse) if return_lse else o
 
 
-def _expect_flag(name: str, value: object) -> bool:
+def _expect_flag(name: str, value: object, hint: str = "") -> bool:
     if isinstance(value, (bool, np.bool_)):
         return bool(value)
-    raise InvalidArgument(name, repr(value), "one of True, False is allowed")
+    raise InvalidArgument(name, repr(value), f"one of True, False is allowed{hint}")
 
 
 def _check_variant(causal_alignment: object, schedule: object, target: object) -> None:
