@@ -151,8 +151,12 @@ def test_print_ir_after() -> None:
     assert "scf.parallel" not in build
 
 
-def test_print_ir_after_all() -> None:
-    text = emit(*SMALL, "--causal", "--print-ir-after-all")
+@pytest.mark.parametrize("beside", [(), ("--print-ir",)])
+def test_print_ir_after_all(beside: tuple[str, ...]) -> None:
+    """On standard error, as opt does it; what goes to standard output stays what it is."""
+    done = invoke("emit", *SMALL, "--causal", *beside, "--print-ir-after-all")
+    assert done.stdout == emit(*SMALL, "--causal", *beside)
+    text = done.stderr
     schedule = TARGETS["avx2"].complete(Problem(8), Schedule(br=4, bc=4))
     names = ["build", *(p.name for p in pipeline(schedule))]
     assert [line for line in text.splitlines() if line.startswith("// -----//")] == [

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from flashgen.cli.output import stage_text
+from flashgen.cli.output import print_stage
 from flashgen.errors import InvalidArgument
 
 
@@ -66,10 +66,7 @@ def run_opt(path: str, passes: str = "", print_ir_after_all: bool = False) -> in
     pipeline = parse_passes(passes)
     module = parse(read(path), path)
 
-    def after(name: str, stage: object) -> None:
-        print(stage_text(name, str(stage)), file=sys.stderr)
-
-    run(module, pipeline, after if print_ir_after_all else None)
+    run(module, pipeline, print_stage if print_ir_after_all else None)
     print(module)
     return 0
 
