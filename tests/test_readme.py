@@ -6,7 +6,11 @@ import re
 from pathlib import Path
 
 from flashgen.cli.derive import outlines
+from flashgen.emission import source
 from flashgen.passes.pipeline import REGISTRY
+from flashgen.problem import Problem
+from flashgen.schedule import Schedule
+from flashgen.targets.cpu import Avx2
 
 README = (Path(__file__).parent.parent / "README.md").read_text()
 
@@ -24,6 +28,12 @@ def test_passes() -> None:
     named = re.findall(r"^\| `([a-z0-9-]+)` \| .* \| .* \|$", README, re.MULTILINE)
     rows = [name for name in named if name in REGISTRY]
     assert rows == ["lazy-rescale", "sink-loads", "interchange", "fuse-loops", "keep-state", "causal-skip"]
+
+
+def test_threads() -> None:
+    """Of the function in C, in the words of its header."""
+    header, words = source(Problem(8), Schedule(), Avx2()), re.compile(r"at most so many; below 1 .* \d+")
+    assert words.findall(README) == words.findall(header) != []
 
 
 def test_links() -> None:

@@ -100,7 +100,7 @@ def run(
     threads: Annotated[
         int | None,
         typer.Option(
-            help="At most so many; not on cuda.",
+            help="At most so many, from 1 to 1024; not on cuda.",
             show_default="what the work is worth, up to $OMP_NUM_THREADS or the processors",
         ),
     ] = None,
