@@ -12,7 +12,8 @@ from flashgen.problem import Problem
 from flashgen.schedule import Schedule
 from flashgen.targets.cpu import Avx2
 
-README = (Path(__file__).parent.parent / "README.md").read_text()
+ROOT = Path(__file__).parent.parent
+README = (ROOT / "README.md").read_text()
 
 
 def test_outlines() -> None:
@@ -36,7 +37,15 @@ def test_threads() -> None:
     assert words.findall(README) == words.findall(header) != []
 
 
+def test_what_its_commands_write_is_ignored() -> None:
+    ignored = (ROOT / ".gitignore").read_text().splitlines()
+    written = set(re.findall(r"-o ([\w.]+)", README))
+    written |= {f"{stem}.o" for stem in re.findall(r"-c (\w+)\.cpp", README)}
+    assert {f"/{name}" for name in written} <= {*ignored}
+    assert written >= {"fa1.mlir", "attention.cpp", "attention.o"}
+
+
 def test_links() -> None:
     """Every file that it links to is there."""
     for target in re.findall(r"\]\((?!http)([^)#]+)\)", README):
-        assert (Path(__file__).parent.parent / target).exists(), target
+        assert (ROOT / target).exists(), target
