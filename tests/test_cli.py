@@ -104,8 +104,16 @@ REFUSED = {
         ("emit", "--order", "kv-outer", "--print-ir-after", "interchange"),
         r"print_ir_after is 'interchange'; this kernel has build, lazy-rescale, base-2, ",
     ),
+    "a place that is not there": (
+        ("emit", "--print-ir-after-all", "-o", "missing/kernel.cpp"),
+        r"output is 'missing/kernel.cpp'; there is no folder 'missing'$",
+    ),
     "two outputs": (("emit", "--print-ir", "--with-main"), r"--print-ir is beside --with-main; one of them"),
     "main in CUDA": (("emit", "--target", "cuda", "--with-main"), r"with_main is True; target cuda has none"),
+    "stages of what is not made": (
+        ("emit", "--target", "cuda", "--with-main", "--print-ir-after-all"),
+        r"with_main is True; target cuda has none",
+    ),
     "pass unknown": (
         ("opt", "-", "-p", "tidy"),
         r"no pass is called 'tidy'; known: group-rows, lazy-rescale, ",
@@ -123,6 +131,10 @@ REFUSED = {
         r"file is 'nothing.mlir'; a module's text is wanted \(.*No such file",
     ),
     "no input": (("run",), r"FILE is missing; FILE or all of --q, --k and --v are wanted"),
+    "a file in place of an alignment": (
+        ("run", "--causal", "qkv.npz"),
+        r"causal is 'qkv.npz'; one of 'bottom-right', 'top-left' is allowed$",
+    ),
     "no such input": (("run", "nothing.npz"), r"FILE is 'nothing.npz'; there is no such file"),
     "no such command": (("foo",), r"COMMAND is 'foo'; one of 'emit', 'opt', .*'bench' is allowed$"),
     "no such option": (("emit", "--nope"), rf"no such option: --nope\b.*{LISTED.format('emit ')}"),
@@ -143,7 +155,7 @@ def test_refusals_are_one_line(
 ) -> None:
     """On standard error, with exit status 2; and no file appears where one was asked for."""
     monkeypatch.chdir(tmp_path)
-    if args[0] == "emit":
+    if args[0] == "emit" and "-o" not in args:
         args = (*args, "-o", "kernel.cpp")
     done = invoke(*args, stdin="?")
     assert done.exit_code == 2

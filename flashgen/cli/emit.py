@@ -21,7 +21,7 @@ from flashgen.cli.options import (
     RescaleThreshold,
     SplitKeys,
 )
-from flashgen.cli.output import print_stage, write_text
+from flashgen.cli.output import check_output, print_stage, write_text
 from flashgen.errors import InvalidArgument
 from flashgen.problem import DTYPES, Problem
 from flashgen.schedule import Schedule
@@ -117,24 +117,26 @@ def emit(
     if len(asked) > 1:
         raise InvalidArgument(asked[0], f"beside {', '.join(asked[1:])}", "one of them is allowed")
 
-    if print_ir_after_all:
-        from flashgen.passes.pipeline import lower
-
-        lower(problem, schedule, print_stage)
     if print_ir or print_ir_after is not None:
         text, suffix = module_text(problem, schedule, print_ir_after), ".mlir"
     else:
         from flashgen import emission
 
         text, suffix = emission.emit(problem, schedule, machine, with_main).source, machine.suffix
+    if output is not None:
+        if os.path.isdir(output):  # False also for a name that is too long, which check_output refuses
+            from flashgen.emission import variant
+
+            output /= variant(problem, schedule, machine) + suffix
+        check_output("output", output)
+    if print_ir_after_all:  # not before: a request that is refused prints one line
+        from flashgen.passes.pipeline import lower
+
+        lower(problem, schedule, print_stage)
     if output is None:
         typer.echo(text, nl=False)
-        return
-    if os.path.isdir(output):  # False also for a name that is too long, which write_text refuses
-        from flashgen.emission import variant
-
-        output /= variant(problem, schedule, machine) + suffix
-    write_text("output", output, text)
+    else:
+        write_text("output", output, text)
 
 
 def module_text(problem: Problem, schedule: Schedule, after: str | None) -> str:
