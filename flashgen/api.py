@@ -34,7 +34,8 @@ def emit(problem: Problem, schedule: Schedule | None = None, target: str | Targe
 def compile(
     problem: Problem, schedule: Schedule | None = None, target: str | Target | None = None
 ) -> CpuKernel | Any:
-    """A kernel that can be called: ``o, lse = kernel(q, k, v)``; see CpuKernel.__call__.
+    """A kernel that can be called: ``o, lse = kernel(q, k, v)``; see CpuKernel.__call__, or for the target
+    "cuda" CudaKernel.__call__, which takes CuPy arrays beside NumPy's.
 
     target: if not given, the widest vectors that this machine has.
 
@@ -63,7 +64,8 @@ def attention(
 
     q: (B, Hq, Nq, D), k: (B, Hkv, Nk, D), v: (B, Hkv, Nk, Dv), NumPy arrays of one type, which is float32,
         float16 or ml_dtypes' bfloat16; any strides. Any of B, Hq, Nq, Nk and Dv may be 0. O is (B, Hq, Nq,
-        Dv) of the same type, lse (B, Hq, Nq) float32; arithmetic is float32.
+        Dv) of the same type, lse (B, Hq, Nq) float32; arithmetic is float32. (CuPy's arrays go to a kernel
+        that ``compile`` makes for "cuda".)
     is_causal: a row sees no key after its own position.
     causal_alignment: where that is. "bottom-right": row i is at key i + Nk - Nq, so that the last row sees
         every key, which is what decoding with a key cache wants. "top-left": row i is at key i, which is
@@ -74,8 +76,8 @@ def attention(
     return_lse: return also each row's logsumexp of its visible scores (natural logarithm; -inf, with
         O = 0, where a row sees no key).
     schedule, target: as in ``compile``; what the schedule leaves open suits the lengths.
-    threads: of a CPU, at most so many; if not given, what the work is worth, up to $OMP_NUM_THREADS or the
-        processors that this process may run on.
+    threads: of a CPU, at most so many, from 1 to 1024; if not given, what the work is worth, up to
+        $OMP_NUM_THREADS or the processors that this process may run on.
 
     The kernel is compiled at the first call of its kind (about two seconds) and cached. Raises what
     ``compile`` raises, InvalidArgument and KernelFailure.
@@ -83,7 +85,9 @@ def attention(
     from flashgen.runtime.tensors import expect_array, storage_type
 
     if type(is_causal) is not bool:
-        is_causal = _expect_flag("is_causal", is_causal)
+        is_causal = _expect_flag(
+            "is_causal", is_causal, "; causal_alignment takes 'bottom-right' or 'top-left'"
+        )
     if type(enable_gqa) is not bool:
         enable_gqa = _expect_flag("enable_gqa", enable_gqa)
     if type(return_lse) is not bool:
@@ -117,10 +121,10 @@ def attention(
     return (o, lse) if return_lse else o
 
 
-def _expect_flag(name: str, value: object) -> bool:
+def _expect_flag(name: str, value: object, hint: str = "") -> bool:
     if isinstance(value, (bool, np.bool_)):
         return bool(value)
-    raise InvalidArgument(name, repr(value), "one of True, False is allowed")
+    raise InvalidArgument(name, repr(value), f"one of True, False is allowed{hint}")
 
 
 def _check_variant(causal_alignment: object, schedule: object, target: object) -> None:

@@ -54,6 +54,8 @@ def emit(
     name, language = variant(problem, schedule, target), languages(target.language)
     kernel = kernel_plan(problem, schedule, target, passes)
     launch = launch_plan(kernel, target.block_threads) if target.block_threads else None
+    walker = Walker(language, kernel)
+    body = walker.block(kernel.body)
     source = language.environment.get_template(f"{target.language}/kernel.jinja").render(
         name=name,
         command=command(problem, schedule, target)
@@ -68,7 +70,8 @@ def emit(
         layers=[f"{target.language}/{name}" for name in target.layers(problem, kernel)],
         kernel=kernel,
         launch=launch,
-        body=Walker(language, kernel).block(kernel.body),
+        body=body,
+        extents=walker.extents(),
         with_main=with_main,
         limits=limits(problem.dtype) if with_main else None,
     )

@@ -50,7 +50,8 @@ class Problem:
             object.__setattr__(self, "head_dim_v", self.head_dim)
         check_positive("head_dim_v", self.head_dim_v)
         check_choice("dtype", self.dtype, DTYPES)
-        check_choice("causal", self.causal, ALIGNMENTS)
+        if self.causal is not None:
+            check_choice("causal", self.causal, ALIGNMENTS[1:])
 
     @property
     def name(self) -> str:

@@ -121,8 +121,17 @@ class Walker:
         return self.inline(s, value) if s.inline else str(self.language.operations.elementwise(s, value))
 
     def scalar(self, s: Statement) -> str:
-        value = str(self.macro(self.language.expressions, s)(s, *(o.name for o in s.ins)))
+        value = self.value(s)
         return self.inline(s, value) if s.inline else str(self.language.operations.scalar(s, value))
+
+    def value(self, s: Statement) -> str:
+        """The expression of a number, whose operands have been spelled."""
+        return str(self.macro(self.language.expressions, s)(s, *(o.name for o in s.ins)))
+
+    def extents(self) -> list[str]:
+        """What extents of arrays are: `tiles = ceildiv(Nk, 512)`. After ``block``, which inlines numbers."""
+        named = (self.spelled(s) for s in self.kernel.extents if not s.inline)
+        return [f"{s.outs[0].name} = {self.value(s)}" for s in named]
 
     def inline(self, s: Statement, value: str) -> str:
         """Keep the text for the one use."""

@@ -57,6 +57,8 @@ class Schedule:
         for field in ("lazy_rescale", "causal_skip"):
             check_choice(field, getattr(self, field), (True, False))
         check_threshold("rescale_threshold", self.rescale_threshold)
+        if self.rescale_threshold and not self.lazy_rescale:
+            raise InvalidArgument("rescale_threshold", self.rescale_threshold, "it needs lazy_rescale")
         check_choice("group_rows", self.group_rows, (None, True, False))
         if self.panel is not None:
             check_positive("panel", self.panel, least=0)
@@ -67,6 +69,9 @@ class Schedule:
             raise InvalidArgument("hoist_packs", True, "it needs panels: panel above 0")
         if self.split_keys is not None:
             check_positive("split_keys", self.split_keys, least=0, most=MAX_PART)
+            if self.split_keys and not (self.lazy_rescale and self.order == "q-outer"):
+                allowed = "it needs lazy_rescale and order 'q-outer'"
+                raise InvalidArgument("split_keys", self.split_keys, allowed)
             if self.bc is not None and self.split_keys % self.bc:
                 allowed = f"a multiple of bc {self.bc} is allowed, or 0"
                 raise InvalidArgument("split_keys", self.split_keys, allowed)

@@ -32,7 +32,7 @@ typedef struct flashgen_tensor {
 //   lse  (B, Hq, Nq)   float32, written
 //   scale    what scores are multiplied by, usually 1 / sqrt(64); scale * q and the scores times
 //            log2 e stay within float32: up to 2.3e38
-//   threads  at most so many, from 1 to 1024
+//   threads  at most so many; below 1 it counts as 1, above 1024 as 1024
 // Returns 0, or 1 where memory could not be had; then o and lse hold nothing of use.
 // Memory: 433728 bytes of scratch for each thread, kept for the next call, and arrays while it runs:
 //   float acc[Nq][64]

@@ -32,11 +32,12 @@ typedef struct flashgen_tensor {
 //   lse  (B, Hq, Nq)   float32, written
 //   scale    what scores are multiplied by, usually 1 / sqrt(64); scale * q and the scores times
 //            log2 e stay within float32: up to 2.3e38
-//   threads  at most so many, from 1 to 1024
+//   threads  at most so many; below 1 it counts as 1, above 1024 as 1024
 // Returns 0, or 1 where memory could not be had; then o and lse hold nothing of use.
 // Memory: 171296 bytes of scratch for each thread, kept for the next call, and arrays while it runs:
 //   float k_panels[tiles][32][64][16]
 //   float v_panels[tiles][4][512][16]
+//   where tiles = ceildiv(Nk, 512)
 extern "C" int attention_d64_dv64_f32_causal_bottom_right_q_outer_br64_bc512_lazy_skip_panel16_hoisted_head_avx2(
     const flashgen_tensor *q, const flashgen_tensor *k, const flashgen_tensor *v,
     const flashgen_tensor *o, const flashgen_tensor *lse, float scale, int threads);

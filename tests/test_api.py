@@ -102,6 +102,10 @@ REFUSED = [
     ({"causal_alignment": "middle"}, "causal_alignment is 'middle'; one of 'bottom-right', 'top-left'"),
     ({"causal_alignment": None}, "causal_alignment is None; one of"),
     ({"is_causal": "no"}, "is_causal is 'no'; one of True, False"),
+    (
+        {"is_causal": "top-left"},
+        "is_causal is 'top-left'; one of True, False is allowed; causal_alignment takes 'bottom-right' or",
+    ),
     ({"is_causal": []}, "is_causal is []; one of True, False is allowed"),
     ({"is_causal": np.array(True)}, "is_causal is array(True); one of True, False is allowed"),
     ({"is_causal": 1}, "is_causal is 1; one of True, False is allowed"),

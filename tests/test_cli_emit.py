@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import stat
 from pathlib import Path
 
@@ -150,8 +151,12 @@ def test_print_ir_after() -> None:
     assert "scf.parallel" not in build
 
 
-def test_print_ir_after_all() -> None:
-    text = emit(*SMALL, "--causal", "--print-ir-after-all")
+@pytest.mark.parametrize("beside", [(), ("--print-ir",)])
+def test_print_ir_after_all(beside: tuple[str, ...]) -> None:
+    """On standard error, as opt does it; what goes to standard output stays what it is."""
+    done = invoke("emit", *SMALL, "--causal", *beside, "--print-ir-after-all")
+    assert done.stdout == emit(*SMALL, "--causal", *beside)
+    text = done.stderr
     schedule = TARGETS["avx2"].complete(Problem(8), Schedule(br=4, bc=4))
     names = ["build", *(p.name for p in pipeline(schedule))]
     assert [line for line in text.splitlines() if line.startswith("// -----//")] == [
@@ -191,10 +196,20 @@ def test_opt_refuses_in_one_line(tmp_path: Path) -> None:
 
 
 def test_opt_lists_passes() -> None:
-    lines = invoke("opt", "--list-passes").stdout.splitlines()
-    assert [line.split()[0].partition("{")[0] for line in lines] == list(REGISTRY)
-    assert all(len(line.split()) > 1 for line in lines)
-    assert any(line.startswith("pack{panel} ") for line in lines)
+    legend, *lines = invoke("opt", "--list-passes").stdout.splitlines()
+    assert legend.startswith("PASS{OPTION} ")
+    names, texts = zip(*(line.split(maxsplit=1) for line in lines), strict=True)
+    assert [name.partition("{")[0] for name in names] == list(REGISTRY)
+    assert {"pack{panel}", "rescale-threshold{threshold}"} <= {*names}
+    assert not [text for text in texts if "docstring" in text]
+    assert {line.index(text) for line, text in zip(lines, texts, strict=True)} == {max(map(len, names)) + 2}
+
+
+@pytest.mark.parametrize("doc", [None, ""])
+def test_opt_lists_a_pass_that_says_nothing(doc: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("flashgen.passes.pack.__doc__", doc)
+    done = invoke("opt", "--list-passes")
+    assert re.search(r"^pack\{panel\} +\(its file has no docstring\)$", done.stdout, re.M), done.exception
 
 
 def test_fa1_is_the_schedule_of_the_paper() -> None:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
 import pytest
 
+from flashgen.emission import source
 from flashgen.problem import ALIGNMENTS, Problem
 from flashgen.reference import Bound, attention, bound
 from flashgen.runtime.compiler import OPTIMIZE
 from flashgen.runtime.cpu import CpuKernel
 from flashgen.schedule import FA1, FA2, Schedule
-from flashgen.targets.cpu import Cpu
+from flashgen.targets.cpu import Avx2, Cpu
 from tests.compiled import TARGETS, Build, call, combinations, kernels, pairwise, tiles
 from tests.strategies import Inputs, make_inputs
 
@@ -138,3 +141,22 @@ def test_targets_are_all_there() -> None:
     from flashgen.targets import TARGETS as known
 
     assert [t.name for t in TARGETS] == [t.name for t in known.values() if isinstance(t, Cpu)]
+
+
+IN_HEADERS = {
+    "FA-1": (FA1, set()),
+    "grouped rows": (replace(FA1, group_rows=True), {"group", "rows"}),
+    "FA-2": (FA2, {"tiles"}),
+    "parts": (replace(FA2, split_keys=1024), {"tiles", "group", "parts", "whole_rows"}),
+}
+
+
+@pytest.mark.parametrize(("schedule", "names"), IN_HEADERS.values(), ids=IN_HEADERS)
+def test_the_header_says_what_the_extents_of_arrays_are(schedule: Schedule, names: set[str]) -> None:
+    """Of sizes of the arguments, and as the code has it."""
+    header, code = source(Problem(64), schedule, Avx2()).split('extern "C"', 1)
+    arrays = re.findall(r"^//   float \w+(\[.*)$", header, re.M)
+    said = dict(re.findall(r"^//   where (\w+) = (.*)$", header, re.M))
+    made_of = set(re.findall(r"[A-Za-z]\w*", " ".join([*arrays, *said.values()])))
+    assert made_of - {"ceildiv", "floordiv", "Hq", "Hkv", "Nq", "Nk"} == said.keys() == names
+    assert not [name for name, value in said.items() if f"const isize {name} = {value};" not in code]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -64,9 +65,17 @@ for b, g, r, i
 def test_stages_are_those_of_the_schedule(
     arguments: tuple[str, ...], passes: list[str], absent: list[str]
 ) -> None:
-    titles = [line[3:] for line in derive(*arguments).splitlines() if line.startswith("// ")]
+    heading, *titles = [line[3:] for line in derive(*arguments).splitlines() if line.startswith("// ")]
+    assert heading.endswith("; no panels, grouped rows or parts of the keys)")
     assert titles[0] == "build"
     assert set(passes) <= set(titles) and not set(absent) & set(titles)
+
+
+def test_every_stage_differs_from_the_one_before() -> None:
+    """nan-in-sum, for one, changes an operation that is still called the same."""
+    _, *stages = derive("--causal").rstrip().split("\n\n")
+    shown = [stage.partition("\n") for stage in stages]
+    assert not [title for (_, _, before), (title, _, after) in pairwise(shown) if before == after]
 
 
 def test_picture(tmp_path: Path) -> None:

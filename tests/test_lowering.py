@@ -205,10 +205,9 @@ def test_names_are_cosmetic(schedule: Schedule) -> None:
 def test_in_any_order_a_pass_is_right_or_refuses(loops: str, lazy: bool, order: list[int]) -> None:
     """The canonical order is the one in which none refuses."""
     problem = Problem(D, DV, causal="bottom-right")
-    schedule = Schedule(loops, BR, BC, lazy, True, 4, True, False, 8.0, 2 * BC)
     module = build(problem, BR, BC)
-    run(module, derivation(schedule))
-    passes = lowering(schedule)
+    run(module, derivation(Schedule(loops, lazy_rescale=lazy)))
+    passes = lowering(Schedule("q-outer", BR, BC, True, True, 4, True, False, 8.0, 2 * BC))
     for n in order:
         with suppress(IllegalPass):
             run(module, [passes[n]])

@@ -7,9 +7,14 @@ from pathlib import Path
 
 from flashgen.bench.cases import CASES
 from flashgen.cli.derive import outlines
+from flashgen.emission import source
 from flashgen.passes.pipeline import REGISTRY
+from flashgen.problem import Problem
+from flashgen.schedule import Schedule
+from flashgen.targets.cpu import Avx2
 
-README = (Path(__file__).parent.parent / "README.md").read_text()
+ROOT = Path(__file__).parent.parent
+README = (ROOT / "README.md").read_text()
 
 
 def test_outlines() -> None:
@@ -33,7 +38,21 @@ def test_cases() -> None:
     assert rows == [(case.name, case.label, case.words) for case in CASES.values()]
 
 
+def test_threads() -> None:
+    """Of the function in C, in the words of its header."""
+    header, words = source(Problem(8), Schedule(), Avx2()), re.compile(r"at most so many; below 1 .* \d+")
+    assert words.findall(README) == words.findall(header) != []
+
+
+def test_what_its_commands_write_is_ignored() -> None:
+    ignored = (ROOT / ".gitignore").read_text().splitlines()
+    written = set(re.findall(r"-o ([\w.]+)", README))
+    written |= {f"{stem}.o" for stem in re.findall(r"-c (\w+)\.cpp", README)}
+    assert {f"/{name}" for name in written} <= {*ignored}
+    assert written >= {"fa1.mlir", "attention.cpp", "attention.o"}
+
+
 def test_links() -> None:
     """Every file that it links to is there."""
     for target in re.findall(r"\]\((?!http)([^)#]+)\)", README):
-        assert (Path(__file__).parent.parent / target).exists(), target
+        assert (ROOT / target).exists(), target

@@ -175,6 +175,8 @@ def test_what_is_allowed() -> None:
             Schedule(rescale_threshold=bad)  # pyright: ignore[reportArgumentType]
     with pytest.raises(InvalidArgument, match="threshold is 65; a number from 0 to 64"):
         run(parse(carried()), parse_passes("rescale-threshold{threshold=65}"))
+    with pytest.raises(InvalidArgument, match=r"rescale_threshold is 8\.0; it needs lazy_rescale"):
+        Schedule(lazy_rescale=False, rescale_threshold=8.0)
     base = Schedule("q-outer", 4, 4, panel=4, hoist_packs=False, group_rows=False, split_keys=0)
     names = {replace(base, rescale_threshold=t).name for t in (0, 8, 8.5, 0.1, 1e-5)}
     assert len(names) == 5

@@ -229,6 +229,11 @@ def test_what_is_allowed() -> None:
     for bad in (-1, 1.5, True, "8", MAX_PART + 1, 1 << 64):
         with pytest.raises(InvalidArgument, match="split_keys is "):
             Schedule(split_keys=bad)  # pyright: ignore[reportArgumentType]
+    for without in (FA1, Schedule("kv-outer", bc=64), Schedule(lazy_rescale=False)):
+        with pytest.raises(
+            InvalidArgument, match="split_keys is 100; it needs lazy_rescale and order 'q-out"
+        ):
+            replace(without, split_keys=100)
     with pytest.raises(InvalidArgument, match="split_keys is 100; a multiple of bc 64 is allowed, or 0"):
         Schedule(bc=64, split_keys=100)
     with pytest.raises(InvalidArgument, match="split_keys is 64; target cuda has one block for all keys"):

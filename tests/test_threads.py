@@ -103,6 +103,16 @@ def test_no_more_threads_than_asked_for_or_than_there_is_work(order: str) -> Non
         assert lib.threads_created() == max(min(threads, work, MOST), 1) - 1
 
 
+def test_any_number_counts_as_one_that_is_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the header says; Python would refuse these."""
+    lib, kernel = watched("q-outer")
+    monkeypatch.setattr("flashgen.runtime.cpu.choose_threads", lambda threads, _: threads)
+    for threads, counts_as in ((0, 1), (-1, 1), (-(2**31), 1), (2**31 - 1, MOST)):
+        lib.watch(1 << 30, 1 << 30)
+        call(kernel, inputs(), threads)
+        assert lib.threads_created() == counts_as - 1
+
+
 @pytest.mark.parametrize("order", SHARED)
 def test_threads_that_share_a_head_are_no_more_than_asked_for(order: str) -> None:
     """Two heads of keys a batch; what does not come out even is shared."""

@@ -130,5 +130,5 @@ def _load_safetensors(path: Path, names: Sequence[str]) -> list[np.ndarray]:
 def _check_names(path: Path, names: Sequence[str], there: Sequence[str]) -> None:
     if missing := [name for name in names if name not in there]:
         raise InvalidArgument(
-            "names", ",".join(names), f"{path.name} has no {missing[0]!r}; it holds {', '.join(there)}"
+            "names", repr(",".join(names)), f"{path.name} has no {missing[0]!r}; it holds {', '.join(there)}"
         )

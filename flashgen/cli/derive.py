@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 from typing import Annotated
 
@@ -22,10 +23,11 @@ def derive(
         typer.Option("--output", "-o", metavar="FILE.svg", help="Draw a picture instead of printing text."),
     ] = None,
 ) -> None:
-    """Show the derivation of a kernel: its loops after every pass that changes them.
+    """Show the derivation of a kernel: an outline after every pass that changes it.
 
-    Each outline has the loops, what each reads, computes and writes. For the modules themselves see
-    `flashgen emit --print-ir-after-all`.
+    An outline has the loops, what each reads, computes and writes. The kernel is a plain one: it reads K and
+    V where they lie (no panels), each head on its own (no grouped rows), all keys in one part. For the
+    modules themselves, of any kernel, see `flashgen emit --print-ir-after-all`.
 
     \b
     Examples:
@@ -39,20 +41,24 @@ def derive(
         return
     stages = outlines(causal, order, lazy_rescale, causal_skip)
     texts = ("\n".join([f"// {title}", *map(str, lines)]) for title, lines in stages)
-    typer.echo("\n\n".join(texts))
+    typer.echo("\n\n".join([f"// {heading(causal, order)}", *texts]))
 
 
 def draw(causal: str | None, order: str, lazy_rescale: bool, causal_skip: bool) -> str:
     """The derivation as an SVG."""
     from flashgen.picture import derivation
 
+    return derivation(heading(causal, order), outlines(causal, order, lazy_rescale, causal_skip))
+
+
+def heading(causal: str | None, order: str) -> str:
+    """What is shown, and what the kernel does without."""
     mask = f"causal {causal}" if causal else "no mask"
-    heading = f"FlashAttention-1, pass by pass ({order}, {mask})"
-    return derivation(heading, outlines(causal, order, lazy_rescale, causal_skip))
+    return f"FlashAttention-1, pass by pass ({order}, {mask}; no panels, grouped rows or parts of the keys)"
 
 
 def outlines(causal: str | None, order: str, lazy_rescale: bool, causal_skip: bool) -> list:
-    """(pass, outline) of the module as stated and after each pass that changes its outline."""
+    """(pass, outline) of the module as stated and after each pass that changes a word of its outline."""
     from flashgen.outline import stages
     from flashgen.passes.pipeline import lower
     from flashgen.schedule import Schedule
@@ -60,5 +66,5 @@ def outlines(causal: str | None, order: str, lazy_rescale: bool, causal_skip: bo
     problem = Problem(8, causal=causal)
     schedule = Schedule(order, 4, 4, lazy_rescale, causal_skip, panel=0, group_rows=False, split_keys=0)
     every = stages(lambda after: lower(problem, schedule, after))
-    befores = [[], *(lines for _, lines in every)]
-    return [stage for stage, before in zip(every, befores, strict=False) if stage[1] != before]
+    texts = [[], *([str(line) for line in lines] for _, lines in every)]
+    return [stage for stage, (before, text) in zip(every, pairwise(texts), strict=True) if text != before]

@@ -21,7 +21,7 @@ from flashgen.cli.options import (
     RescaleThreshold,
     SplitKeys,
 )
-from flashgen.cli.output import stage_text, write_text
+from flashgen.cli.output import check_output, print_stage, write_text
 from flashgen.errors import InvalidArgument
 from flashgen.problem import DTYPES, Problem
 from flashgen.schedule import Schedule
@@ -73,13 +73,14 @@ def emit(
         ),
     ] = None,
     print_ir_after_all: Annotated[
-        bool, typer.Option("--print-ir-after-all", help="Print the module after every pass instead.")
+        bool,
+        typer.Option("--print-ir-after-all", help="Print the module after each pass too, on standard error."),
     ] = False,
 ) -> None:
     """Print a kernel as C++ or CUDA.
 
-    It is one file that needs its compiler's own headers and nothing else. --print-ir and its like print the
-    modules of the tile IR that it comes from.
+    It is one file that needs its compiler's own headers and nothing else. --print-ir and --print-ir-after
+    print a module of the tile IR that it comes from in its place.
 
     \b
     Examples:
@@ -109,7 +110,6 @@ def emit(
         for option, given in (
             ("--print-ir", print_ir),
             ("--print-ir-after", print_ir_after is not None),
-            ("--print-ir-after-all", print_ir_after_all),
             ("--with-main", with_main),
         )
         if given
@@ -117,24 +117,30 @@ def emit(
     if len(asked) > 1:
         raise InvalidArgument(asked[0], f"beside {', '.join(asked[1:])}", "one of them is allowed")
 
-    if print_ir or print_ir_after is not None or print_ir_after_all:
-        text, suffix = module_text(problem, schedule, print_ir_after, print_ir_after_all), ".mlir"
+    if print_ir or print_ir_after is not None:
+        text, suffix = module_text(problem, schedule, print_ir_after), ".mlir"
     else:
         from flashgen import emission
 
         text, suffix = emission.emit(problem, schedule, machine, with_main).source, machine.suffix
+    if output is not None:
+        if os.path.isdir(output):  # False also for a name that is too long, which check_output refuses
+            from flashgen.emission import variant
+
+            output /= variant(problem, schedule, machine) + suffix
+        check_output("output", output)
+    if print_ir_after_all:  # not before: a request that is refused prints one line
+        from flashgen.passes.pipeline import lower
+
+        lower(problem, schedule, print_stage)
     if output is None:
         typer.echo(text, nl=False)
-        return
-    if os.path.isdir(output):  # False also for a name that is too long, which write_text refuses
-        from flashgen.emission import variant
-
-        output /= variant(problem, schedule, machine) + suffix
-    write_text("output", output, text)
+    else:
+        write_text("output", output, text)
 
 
-def module_text(problem: Problem, schedule: Schedule, after: str | None, every: bool) -> str:
-    """The printed module: the final one, the one that the pass ``after`` leaves, or all under their names."""
+def module_text(problem: Problem, schedule: Schedule, after: str | None) -> str:
+    """The printed module: the final one, or the one that the pass ``after`` leaves."""
     from flashgen.passes.pipeline import lower, pipeline
 
     names = ["build", *(p.name for p in pipeline(schedule))]
@@ -143,10 +149,8 @@ def module_text(problem: Problem, schedule: Schedule, after: str | None, every: 
     stages: dict[str, str] = {}
 
     def keep(name: str, module: object) -> None:
-        if every or name in (after, names[-1]):
+        if name in (after, names[-1]):
             stages[name] = str(module)
 
     lower(problem, schedule, keep)
-    if every:
-        return "\n".join(stage_text(name, text) for name, text in stages.items())
     return stages[after or names[-1]] + "\n"

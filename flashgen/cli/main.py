@@ -8,6 +8,8 @@ from __future__ import annotations
 import gc
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Annotated, Any, NoReturn
 
 import typer
@@ -21,34 +23,62 @@ from flashgen.cli.opt import opt
 from flashgen.cli.options import BareCausal
 from flashgen.cli.run import run
 from flashgen.cli.targets import targets
-from flashgen.errors import FlashgenError
+from flashgen.errors import FlashgenError, check_choice
 
 USAGE = 2
-"""Exit status of a request that is refused; Typer's own for a wrong command line."""
+"""Exit status of a request that is refused, or of a wrong command line."""
+
+USAGE_ERROR: Any = typer.BadParameter.__base__
+"""What the parser of a command line raises: Click's UsageError, which Typer takes from one place or another
+and does not export."""
 
 
 class Commands(TyperGroup):
-    """Says in one line what flashgen or the system refuses; all else is a fault, with its traceback."""
+    """Says in one line what flashgen, its parser or the system refuses; all else is a fault, with its
+    traceback."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """The words before the command; those behind it are parsed by ``invoke``."""
+        if not args:
+            return super().parse_args(ctx, args)  # which prints the help
+        with one_line(ctx):
+            return super().parse_args(ctx, args)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        check_choice("COMMAND", args[0], self.list_commands(ctx))
+        return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:
-        try:
+        with one_line(ctx):
             result = super().invoke(ctx)
             sys.stdout.flush()  # here, where a disk that is full can still be told of
             return result
-        except BrokenPipeError:
-            raise  # whoever reads has enough: Typer ends quietly
-        except FlashgenError as refusal:
-            self.refuse(str(refusal), refusal)
-        except RecursionError as refusal:
-            self.refuse("the input is nested too deeply", refusal)
-        except OSError as refusal:
-            place = f": {str(refusal.filename)!r}" if refusal.filename is not None else ""
-            sys.stdout = open(os.devnull, "w")  # noqa: SIM115  # what is left is not tried again
-            self.refuse(f"{refusal.strerror or refusal}{place}", refusal)
 
-    def refuse(self, reason: str, cause: BaseException) -> NoReturn:
-        typer.echo(f"error: {reason}", err=True)
-        raise typer.Exit(USAGE) from cause
+
+@contextmanager
+def one_line(ctx: Any) -> Iterator[None]:
+    """What is refused within, as a line on standard error and exit status 2."""
+    try:
+        yield
+    except BrokenPipeError:
+        raise  # whoever reads has enough: Typer ends quietly
+    except FlashgenError as refusal:
+        refuse(str(refusal), refusal)
+    except USAGE_ERROR as refusal:
+        said = " ".join(refusal.format_message().split()).removesuffix(".")
+        command = " ".join(word for word in (ctx.command_path, ctx.invoked_subcommand) if word)
+        refuse(f"{said[:1].lower()}{said[1:]}; `{command} --help` lists what is allowed", refusal)
+    except RecursionError as refusal:
+        refuse("the input is nested too deeply", refusal)
+    except OSError as refusal:
+        place = f": {str(refusal.filename)!r}" if refusal.filename is not None else ""
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115  # what is left is not tried again
+        refuse(f"{refusal.strerror or refusal}{place}", refusal)
+
+
+def refuse(reason: str, cause: BaseException) -> NoReturn:
+    typer.echo(f"error: {reason}", err=True)
+    raise typer.Exit(USAGE) from cause
 
 
 app = typer.Typer(

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from flashgen.cli.output import stage_text
+from flashgen.cli.output import print_stage
 from flashgen.errors import InvalidArgument
 
 
@@ -66,10 +66,7 @@ def run_opt(path: str, passes: str = "", print_ir_after_all: bool = False) -> in
     pipeline = parse_passes(passes)
     module = parse(read(path), path)
 
-    def after(name: str, stage: object) -> None:
-        print(stage_text(name, str(stage)), file=sys.stderr)
-
-    run(module, pipeline, after if print_ir_after_all else None)
+    run(module, pipeline, print_stage if print_ir_after_all else None)
     print(module)
     return 0
 
@@ -82,15 +79,24 @@ def read(path: str) -> str:
 
 
 def describe_passes() -> str:
-    """One line a pass: its name, its options in braces, and what it does, in the canonical order."""
+    """One line a pass, in the canonical order: its name, its options in braces, and what it does.
+
+    Above them a line says how to read these.
+    """
     from dataclasses import fields
 
     from flashgen.passes.pipeline import OWN, REGISTRY
 
-    lines = []
+    rows = [("PASS{OPTION}", "what it does; -p takes an option with its value: pack{panel=16}")]
     for name, kind in REGISTRY.items():
         options = ",".join(f.name for f in fields(kind))
-        doc = sys.modules[kind.__module__].__doc__ or ""
-        what = doc.splitlines()[0].removeprefix(f"{name}: ") if kind in OWN else f"xDSL's {kind.__name__}"
-        lines.append(f"{name + (f'{{{options}}}' if options else ''):<16} {what}")
-    return "\n".join(lines)
+        what = first_line(kind).removeprefix(f"{name}: ") if kind in OWN else f"xDSL's {kind.__name__}"
+        rows.append((name + (f"{{{options}}}" if options else ""), what))
+    width = max(len(name) for name, _ in rows)
+    return "\n".join(f"{name:<{width}}  {what}" for name, what in rows)
+
+
+def first_line(kind: type) -> str:
+    """Of the docstring of the file that a pass stands in."""
+    lines = (sys.modules[kind.__module__].__doc__ or "").splitlines()
+    return lines[0] if lines else "(its file has no docstring)"

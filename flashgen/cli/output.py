@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import BinaryIO
@@ -71,6 +72,6 @@ def write(argument: str, path: Path, fill: Callable[[BinaryIO], object]) -> None
         raise InvalidArgument(argument, repr(str(path)), f"it cannot be written ({e.strerror})") from e
 
 
-def stage_text(name: str, module: str) -> str:
-    """A module, under the name of the pass that left it, as mlir-opt prints one; ends in an empty line."""
-    return f"// -----// after {name} //----- //\n{module}\n"
+def print_stage(name: str, module: object) -> None:
+    """A module on standard error, under the name of the pass that left it, as mlir-opt prints one."""
+    print(f"// -----// after {name} //----- //\n{module!s}\n", file=sys.stderr)

@@ -26,7 +26,7 @@ from flashgen.cli.options import (
 )
 from flashgen.cli.output import check_output, write
 from flashgen.errors import InvalidArgument, check_choice, check_positive
-from flashgen.problem import DTYPES, Problem
+from flashgen.problem import ALIGNMENTS, DTYPES, Problem
 from flashgen.schedule import Schedule
 from flashgen.targets import TARGETS, find
 from flashgen.targets.base import Target
@@ -99,7 +99,7 @@ def run(
     threads: Annotated[
         int | None,
         typer.Option(
-            help="At most so many; not on cuda.",
+            help="At most so many, from 1 to 1024; not on cuda.",
             show_default="what the work is worth, up to $OMP_NUM_THREADS or the processors",
         ),
     ] = None,
@@ -120,6 +120,8 @@ def run(
     check_positive("repeat", repeat)
     if dtype is not None:
         check_choice("dtype", dtype, DTYPES)
+    if causal is not None:  # asked for before FILE, which --causal takes for its value where it stands before
+        check_choice("causal", causal, ALIGNMENTS[1:])
     check_outputs(out, lse)
     machine = find(target) if target is not None else widest()
     schedule = Schedule(

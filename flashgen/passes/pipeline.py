@@ -30,6 +30,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from dataclasses import fields
 from threading import Lock
 
 from xdsl.dialects.builtin import ModuleOp
@@ -37,7 +38,7 @@ from xdsl.passes import ModulePass
 from xdsl.transforms.canonicalize import CanonicalizePass
 from xdsl.transforms.common_subexpression_elimination import CommonSubexpressionElimination
 from xdsl.transforms.dead_code_elimination import DeadCodeElimination
-from xdsl.utils.arg_spec import parse_pipeline
+from xdsl.utils.arg_spec import ArgSpec, parse_pipeline
 from xdsl.utils.exceptions import ArgSpecParseError
 
 from flashgen.build import build
@@ -182,11 +183,20 @@ def lower(
 def parse_passes(text: str) -> list[ModulePass]:
     """The passes that a text names: "interchange,pack{panel=16}". Raises ParseFailure."""
     try:
-        specs = list(parse_pipeline(text))
-        for spec in specs:
-            if spec.name not in REGISTRY:
-                raise ParseFailure(f"no pass is called {spec.name!r}; known: {', '.join(REGISTRY)}")
-        return [REGISTRY[spec.name].from_pass_spec(spec) for spec in specs]
+        return [make_pass(spec) for spec in parse_pipeline(text)]
     except (ArgSpecParseError, ValueError) as e:
         reason = str(e).strip().splitlines()[-1].strip()  # above it, where in the text: one line is enough
         raise ParseFailure(f"passes {text!r}: {reason}") from e
+
+
+def make_pass(spec: ArgSpec) -> ModulePass:
+    """The pass of that name with those options. Raises ParseFailure, or ValueError for an option's value."""
+    if spec.name not in REGISTRY:
+        raise ParseFailure(f"no pass is called {spec.name!r}; known: {', '.join(REGISTRY)}")
+    kind = REGISTRY[spec.name]
+    options = [f.name for f in fields(kind)]
+    for name in spec.normalize_parameter_names().parameters:
+        if name not in options:
+            known = f"known: {', '.join(options)}" if options else "it has none"
+            raise ParseFailure(f"pass {spec.name!r} has no option {name!r}; {known}")
+    return kind.from_pass_spec(spec)

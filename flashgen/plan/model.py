@@ -108,6 +108,17 @@ class KernelPlan:
         return [statement for statement in walk(self.body) if statement.op == "memref_alloc"]
 
     @property
+    def extents(self) -> list[Statement]:
+        """Those that compute what extents of arrays are made of, in order, down to sizes of arguments."""
+        wanted = {extent.name for array in self.arrays for extent in array.attrs["extents"]}
+        found = []
+        for s in reversed(list(walk(self.body))):  # so that a number's own operands are found behind it
+            if s.form == "scalar" and s.op != "memref_dim" and s.outs[0].name in wanted:
+                wanted |= {operand.name for operand in s.ins}
+                found.append(s)
+        return found[::-1]
+
+    @property
     def scratch_bytes(self) -> int:
         """Scratch memory of one thread, or of one block."""
         return max((b.offset + b.bytes for b in self.buffers), default=0)

@@ -72,8 +72,8 @@ class CpuKernel:
         out: (B, Hq, Nq, Dv), of the problem's dtype, lse: (B, Hq, Nq), float32: written and returned; made
             if not given. Their memory is apart from the inputs' and each other's (compared by first and last
             address).
-        threads: at most so many; if not given, what the work is worth, up to $OMP_NUM_THREADS or the
-            processors that this process may run on.
+        threads: at most so many, from 1 to 1024; if not given, what the work is worth, up to
+            $OMP_NUM_THREADS or the processors that this process may run on.
 
         A row that sees no key has o = 0 and lse = -inf. Raises InvalidArgument before anything is
         written, and KernelFailure, after which o and lse hold nothing of use.
