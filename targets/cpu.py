@@ -110,14 +110,14 @@ class Cpu(Target):
 
         A step streams its panels of K and V past register blocks; from one query tile to the next the scores
         and the larger of the two panels stay in the second-level cache. Bc is as large as that allows, from
-        512 keys down, where what is done once a step counts for little. 64 rows use what they read of a
+        512 keys down to 64, where what is done once a step counts for little. 64 rows use what they read of a
         panel often enough, leave many tiles for threads, and are cut little by a causal mask. Of the peak
         (avx512, one thread), with 64 rows and with 182: 2048 keys of D 64 0.80 and 0.80, causal 0.755 and
         0.737, 128 keys 0.57 and 0.47; 2048 of D 128, causal, 0.785 and 0.776. Only where K and V of a head
         leave that cache (8192 keys of D 128) are 192 rows better, by 0.015.
         """
         bc, d = 512, max(problem.head_dim, problem.head_dim_v)
-        while FLOAT * bc * (self.rows + d) > self.second_level and bc > self.micro[1]:
+        while FLOAT * bc * (self.rows + d) > self.second_level and bc > 64:
             bc //= 2
         return self.rows, bc
 

@@ -77,7 +77,7 @@ REFUSED = {
     ),
     "no tiles at all": (
         ("emit", "-d", "1000000000"),
-        r"tiles 192 x 256 need \d+ bytes .*: head_dim 1000000000 and head_dim_v 1000000000 are too large",
+        r"tiles 64 x 64 need \d+ bytes .*: head_dim 1000000000 and head_dim_v 1000000000 are too large",
     ),
     "no tiles on cuda": (
         ("emit", "-d", "1000000000", "--target", "cuda"),
