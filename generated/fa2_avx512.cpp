@@ -65,6 +65,11 @@ INLINE vec choose(lanes_mask m, vec a, vec b) { return _mm512_mask_blend_ps(m, b
 INLINE lanes_mask is_nan(vec x) { return _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q); }
 INLINE lanes_mask equal(vec a, vec b) { return _mm512_cmp_ps_mask(a, b, _CMP_EQ_OQ); }
 INLINE lanes_mask at_most(vec a, vec b) { return _mm512_cmp_ps_mask(a, b, _CMP_LE_OQ); }
+INLINE float first(vec x) { return _mm_cvtss_f32(_mm512_maskz_extractf32x4_ps(0xf, x, 0)); }
+INLINE vec swap_lanes(vec x, int n) {  // lane m is x's lane m ^ n
+  const __m512i count = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+  return _mm512_maskz_permutexvar_ps(every, _mm512_xor_si512(count, _mm512_set1_epi32(n)), x);
+}
 
 template <class T> INLINE vec load(const T *p) {  // of 16 bits each
   return _mm512_insertf32x8(_mm512_castps256_ps512(get_8(p)), get_8(p + 8), 1);
@@ -323,8 +328,8 @@ template <isize P, isize K, isize W, class T> INLINE void pack_transposed(Panels
 
 // Panels of columns: out[a][k][x] = in[k][W a + x], where `in` has C columns.
 template <isize C, isize P, isize K, isize W, class T> INLINE void pack(Panels<P, K, W> out, View<T> in) {
-  for (isize a = 0; a < P; ++a) {
-    for (isize k = 0; k < in.rows; ++k) {
+  for (isize k = 0; k < in.rows; ++k)
+    for (isize a = 0; a < P; ++a) {
       float *const to = out.p + (a * K + k) * W;
       const T *const from = in.p + k * in.row_stride + a * W * in.col_stride;
       if (in.col_stride == 1 && (a + 1) * W <= C)
@@ -332,8 +337,7 @@ template <isize C, isize P, isize K, isize W, class T> INLINE void pack(Panels<P
       else
         for (isize x = 0; x < W; ++x) to[x] = a * W + x < C ? get(from + x * in.col_stride) : 0.0f;
     }
-    memset(out.p + (a * K + in.rows) * W, 0, (K - in.rows) * W * sizeof(float));
-  }
+  for (isize a = 0; a < P; ++a) memset(out.p + (a * K + in.rows) * W, 0, (K - in.rows) * W * sizeof(float));
 }
 
 // Matrix products: a tile times panels, in register blocks of micro_rows x W; the last may have fewer rows.
@@ -470,17 +474,15 @@ static_assert(unroll == 4, "total() adds up four");
 
 struct Add {
   static constexpr float neutral = 0.0f;
-  template <class V> INLINE static V combine(V x, V kept) { return x + kept; }
+  INLINE static vec combine(vec x, vec kept) { return x + kept; }
 };
 struct Max {  // a NaN wins
   static constexpr float neutral = -INFINITY;
   INLINE static vec combine(vec x, vec kept) { return maximum(x, kept); }
-  INLINE static float combine(float x, float kept) { return x > kept || x != x ? x : kept; }
 };
 struct MaxNum {  // a NaN is passed over
   static constexpr float neutral = -INFINITY;
   INLINE static vec combine(vec x, vec kept) { return drop_nan_max(x, kept); }
-  INLINE static float combine(float x, float kept) { return x > kept ? x : kept; }
 };
 
 template <class Op> struct Reduction {
@@ -493,11 +495,9 @@ template <class Op> struct Reduction {
     partial[u] = Op::combine(seen(x, Op::neutral), partial[u]);
   }
   INLINE float total() const {
-    float lane[lanes];
-    store(lane, Op::combine(Op::combine(partial[0], partial[1]), Op::combine(partial[2], partial[3])));
-    for (isize half = lanes / 2; half; half /= 2)
-      for (isize n = 0; n < half; ++n) lane[n] = Op::combine(lane[n], lane[n + half]);
-    return lane[0];
+    vec x = Op::combine(Op::combine(partial[0], partial[1]), Op::combine(partial[2], partial[3]));
+    UNROLL for (int half = lanes / 2; half; half /= 2) x = Op::combine(x, swap_lanes(x, half));
+    return first(x);
   }
 };
 

@@ -11,6 +11,11 @@ INLINE vec choose(lanes_mask m, vec a, vec b) { return _mm256_blendv_ps(b, a, m)
 INLINE lanes_mask is_nan(vec x) { return _mm256_cmp_ps(x, x, _CMP_UNORD_Q); }
 INLINE lanes_mask equal(vec a, vec b) { return _mm256_cmp_ps(a, b, _CMP_EQ_OQ); }
 INLINE lanes_mask at_most(vec a, vec b) { return _mm256_cmp_ps(a, b, _CMP_LE_OQ); }
+INLINE float first(vec x) { return _mm256_cvtss_f32(x); }
+INLINE vec swap_lanes(vec x, int n) {  // lane m is x's lane m ^ n
+  const __m256i count = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+  return _mm256_permutevar8x32_ps(x, _mm256_xor_si256(count, _mm256_set1_epi32(n)));
+}
 
 template <class T> INLINE vec load(const T *p) { return get_8(p); }  // of 16 bits each
 

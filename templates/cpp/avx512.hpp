@@ -12,6 +12,11 @@ INLINE vec choose(lanes_mask m, vec a, vec b) { return _mm512_mask_blend_ps(m, b
 INLINE lanes_mask is_nan(vec x) { return _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q); }
 INLINE lanes_mask equal(vec a, vec b) { return _mm512_cmp_ps_mask(a, b, _CMP_EQ_OQ); }
 INLINE lanes_mask at_most(vec a, vec b) { return _mm512_cmp_ps_mask(a, b, _CMP_LE_OQ); }
+INLINE float first(vec x) { return _mm_cvtss_f32(_mm512_maskz_extractf32x4_ps(0xf, x, 0)); }
+INLINE vec swap_lanes(vec x, int n) {  // lane m is x's lane m ^ n
+  const __m512i count = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+  return _mm512_maskz_permutexvar_ps(every, _mm512_xor_si512(count, _mm512_set1_epi32(n)), x);
+}
 
 template <class T> INLINE vec load(const T *p) {  // of 16 bits each
   return _mm512_insertf32x8(_mm512_castps256_ps512(get_8(p)), get_8(p + 8), 1);

@@ -37,8 +37,8 @@ template <isize P, isize K, isize W, class T> INLINE void pack_transposed(Panels
 
 // Panels of columns: out[a][k][x] = in[k][W a + x], where `in` has C columns.
 template <isize C, isize P, isize K, isize W, class T> INLINE void pack(Panels<P, K, W> out, View<T> in) {
-  for (isize a = 0; a < P; ++a) {
-    for (isize k = 0; k < in.rows; ++k) {
+  for (isize k = 0; k < in.rows; ++k)
+    for (isize a = 0; a < P; ++a) {
       float *const to = out.p + (a * K + k) * W;
       const T *const from = in.p + k * in.row_stride + a * W * in.col_stride;
       if (in.col_stride == 1 && (a + 1) * W <= C)
@@ -46,6 +46,5 @@ template <isize C, isize P, isize K, isize W, class T> INLINE void pack(Panels<P
       else
         for (isize x = 0; x < W; ++x) to[x] = a * W + x < C ? get(from + x * in.col_stride) : 0.0f;
     }
-    memset(out.p + (a * K + in.rows) * W, 0, (K - in.rows) * W * sizeof(float));
-  }
+  for (isize a = 0; a < P; ++a) memset(out.p + (a * K + in.rows) * W, 0, (K - in.rows) * W * sizeof(float));
 }

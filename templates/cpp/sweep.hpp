@@ -6,17 +6,15 @@ static_assert(unroll == 4, "total() adds up four");
 
 struct Add {
   static constexpr float neutral = 0.0f;
-  template <class V> INLINE static V combine(V x, V kept) { return x + kept; }
+  INLINE static vec combine(vec x, vec kept) { return x + kept; }
 };
 struct Max {  // a NaN wins
   static constexpr float neutral = -INFINITY;
   INLINE static vec combine(vec x, vec kept) { return maximum(x, kept); }
-  INLINE static float combine(float x, float kept) { return x > kept || x != x ? x : kept; }
 };
 struct MaxNum {  // a NaN is passed over
   static constexpr float neutral = -INFINITY;
   INLINE static vec combine(vec x, vec kept) { return drop_nan_max(x, kept); }
-  INLINE static float combine(float x, float kept) { return x > kept ? x : kept; }
 };
 
 template <class Op> struct Reduction {
@@ -29,11 +27,9 @@ template <class Op> struct Reduction {
     partial[u] = Op::combine(seen(x, Op::neutral), partial[u]);
   }
   INLINE float total() const {
-    float lane[lanes];
-    store(lane, Op::combine(Op::combine(partial[0], partial[1]), Op::combine(partial[2], partial[3])));
-    for (isize half = lanes / 2; half; half /= 2)
-      for (isize n = 0; n < half; ++n) lane[n] = Op::combine(lane[n], lane[n + half]);
-    return lane[0];
+    vec x = Op::combine(Op::combine(partial[0], partial[1]), Op::combine(partial[2], partial[3]));
+    UNROLL for (int half = lanes / 2; half; half /= 2) x = Op::combine(x, swap_lanes(x, half));
+    return first(x);
   }
 };
 
