@@ -11,10 +11,9 @@ from flashgen.plan.model import KernelPlan
 from flashgen.problem import Problem
 from flashgen.schedule import Schedule
 
-QUERY_STEPS, TILE_STEPS = (16, 32), (64, 128, 256)
-"""Numbers of queries, and of keys, up to which a smaller tile may pay."""
-KEY_STEPS = (*TILE_STEPS, 4096)
-"""The last: keys up to which splitting them does not pay."""
+QUERY_STEPS, KEY_STEPS = (16, 32, 1024), (64, 128, 256, 4096)
+"""Numbers of queries, and of keys, up to which a smaller tile may pay; the last of each: with more of both, a
+larger one may, and up to so many keys splitting them does not."""
 ROW_STEPS = (1, 4, 8, 16)
 """Rows that a group has, its heads times their queries, up to which tiles of as many rows may pay."""
 

@@ -204,6 +204,9 @@ def test_tiles_suit_the_lengths(emitted: list) -> None:
     tiles = [(schedule.br, schedule.bc, schedule.panel) for _, schedule, _ in emitted]
     small = [(1, 64, 0), (16, 64, 0), (32, 64, 16), (32, 128, 16)]
     assert tiles == [*small, (64, 128, 16), (64, 256, 16), (64, 512, 16)]
+    for query_len, key_len in (1024, 4097), (1025, 4096), (1025, 4097):
+        schedule = Avx2().suit(Problem(4), Schedule(), query_len, key_len, query_len)
+        assert schedule.br == (128 if query_len > 1024 and key_len > 4096 else None)
     flashgen.attention(q[:, :, :1], k, v, target="avx2", schedule=Schedule(br=18))
     assert emitted[-1][1].br == 18
 
