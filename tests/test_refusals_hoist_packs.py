@@ -16,6 +16,7 @@ KEYS = "scf.for %j = %c0 to %Nk step %c4 {"
 LOAD_K = "%kj = tile.load %k[%j, %c0] : memref<?x8xf32> -> tensor<4x8xf32>"
 PACK_K = "%kp = tile.pack %kj transpose : tensor<4x8xf32> -> tensor<1x8x4xf32>"
 STORE = "tile.store %y,"
+EFFECT = "%one = arith.constant 1.0 : f32 memref.store %one, %k[%r, %c0] : memref<?x8xf32>"
 
 CASES = {
     "nothing to do": (
@@ -43,9 +44,7 @@ CASES = {
         "scf.for: does not start at 0 with a constant step",
     ),
     "keys that an unknown effect changes": (
-        HEADS.replace(
-            STORE, f"%one = arith.constant 1.0 : f32\nmemref.store %one, %k[%r, %c0] : memref<?x8xf32>\n{STORE}"
-        ),
+        HEADS.replace(STORE, f"{EFFECT} {STORE}"),
         "memref.store: has an effect that may change what is packed",
     ),
 }

@@ -135,7 +135,7 @@ REFUSALS = {
     ),
     "a part of the rows": (ROWS, ROWS.replace("%c0", "%c4"), "scf.for: a loop from 0 in constant steps that"),
     "rows that overlap": (ROWS, ROWS.replace("%c4", "%c1"), "scf.for: its tiles have 4 rows, so that"),
-    "rows without a step": (ROWS, ROWS.replace("%c4", "%c0"), "scf.for: a loop from 0 in constant steps that"),
+    "rows without a step": (ROWS, ROWS.replace("%c4", "%c0"), "scf.for: a loop from 0 in constant steps"),
     "rows of each head": (
         ROWS,
         ROWS.replace("%Nq", "%r"),
