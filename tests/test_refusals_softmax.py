@@ -189,6 +189,19 @@ MORE = {
         ),
         "arith.maximumf: one row sum and one product are wanted that its weights go into",
     ),
+    "the largest weight, stored as it is": (
+        (
+            *fourth(
+                "%l0",
+                ROW,
+                f"""%z_fresh = tile.row_max %p : {WIDE} -> {ROW}
+                %z_kept = arith.mulf %alpha, %z : {ROW}
+                %z_new = arith.addf %z_kept, %z_fresh : {ROW}""",
+            ),
+            ("tile.store %out", f"tile.store %y, %lse[%c0] : {ROW}, memref<4xf32> tile.store %out"),
+        ),
+        "arith.addf: is not state times a factor plus a sum of weights",
+    ),
     "the maximum is added": (
         (("%d = arith.subf %s, %wide", "%d = arith.addf %s, %wide"),),
         "arith.addf: reads the maximum otherwise than to subtract it",
