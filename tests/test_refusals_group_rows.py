@@ -116,6 +116,18 @@ MORE = {
         [(GROUP, f"{ONCE} {GROUP}"), (END, END.replace("  func", "} func"))],
         "scf.for: its range is not known in front of all loops",
     ),
+    "a group of the queries": (
+        [("arith.floordivsi %Hq,", "arith.floordivsi %Nq,")],
+        "scf.for: its range is not known to be the heads of %o a group",
+    ),
+    "a group of other heads": (
+        [("arith.floordivsi %Hq, %Hkv", "arith.floordivsi %Hq, %c2")],
+        "scf.for: its range is not known to be the heads of %o a group",
+    ),
+    "a group of any size": (
+        [("%group = arith.floordivsi %Hq, %Hkv", "%group = arith.addi %Hq, %Hkv")],
+        "scf.for: its range is not known to be the heads of %o a group",
+    ),
     "the next head": (
         [(DOT, f"%next = arith.addi %h, %c1 : index\n{DOT}")],
         "arith.addi: uses the number of a head otherwise than to load or store its rows",

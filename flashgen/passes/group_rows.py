@@ -123,6 +123,10 @@ class GroupRowsPass(TilePass[Group]):
         for array in group.arrays:
             if max(shape_of(array)[HEAD : ROW + 1]) >= 0:
                 self.refuse(group.heads, f"{describe(array)} has a constant number of heads or rows")
+            if not counts_heads(group, array):
+                self.refuse(
+                    group.heads, f"its range is not known to be the heads of {describe(array)} a group"
+                )
             if not is_above(array, outermost(group.groups, [])):
                 self.refuse(group.heads, f"{describe(array)} is not known in front of all loops")
             for use in array.uses:
@@ -231,6 +235,14 @@ class GroupRowsPass(TilePass[Group]):
             op.operands[use.index] = grouped.result
             op.operands[use.index + 1 + HEAD] = induction(groups)
             claim(op, self.name)
+
+
+def counts_heads(group: Group, array: SSAValue) -> bool:
+    """Whether the loop over r runs to Hq floordiv Hkv, of which every call has a multiple."""
+    count = group.heads.ub.owner
+    if not isinstance(count, arith.FloorDivSIOp) or not same(count.rhs, group.groups.ub):
+        return False
+    return length(count.lhs) == extent(array, HEAD)
 
 
 def renumber_mask(mask: MaskOp, length: SSAValue, rows: SSAValue) -> None:

@@ -188,8 +188,9 @@ class OnlineSoftmaxPass(TilePass[Match]):
         for use in cell.array.uses:
             if not isinstance(use.operation, LoadOp | StoreOp):
                 self.refuse(use.operation, "uses the state otherwise than tile by tile")
-        if outer is None or state.start is None:
+        if state.start is None:
             self.refuse(cell.load, "its state is not stored once, in front of the loop that updates it")
+        assert outer is not None  # else its start is not known
         for op in others(cell, outer):
             self.refuse(op, "touches the state beside the step, in the loop that updates it")
         later = [op for op in outside(cell.array, outer) if isinstance(op, LoadOp)]
