@@ -145,8 +145,9 @@ def test_refused_out_of_order(passes: str, message: str) -> None:
 
 STATE = "iter_args(%m_old = %m0, %l_old = %l0, %acc_old = %acc0)"
 TYPES = "tensor<4xf32>, tensor<4xf32>, tensor<4x8xf32>"
+TWO = "tensor<4xf32>, tensor<4x8xf32>"
 LAST = f"scf.yield %m_new, %l_new, %acc_new : {TYPES}"
-WIDE = "tensor<4x6xf32>"
+WIDE, FOUR = "tensor<4x6xf32>", "memref<4xf32>"
 
 
 def fourth(start: str, type: str, new: str) -> tuple[tuple[str, str], ...]:
@@ -201,6 +202,22 @@ MORE = {
             ("tile.store %out", f"tile.store %y, %lse[%c0] : {ROW}, memref<4xf32> tile.store %out"),
         ),
         "arith.addf: is not state times a factor plus a sum of weights",
+    ),
+    "a row sum in memory, the rest carried": (
+        (
+            (
+                "%m, %l, %acc =",
+                f"%a = memref.alloc() : {FOUR} tile.store %l0, %a[%c0] : {ROW}, {FOUR} %m, %acc =",
+            ),
+            (STATE, STATE.replace("%l_old = %l0, ", "")),
+            (
+                f"-> ({TYPES}) {{",
+                f"-> ({ROW}, tensor<4x8xf32>) {{ %l_old = tile.load %a[%c0] : {FOUR} -> {ROW}",
+            ),
+            (LAST, f"tile.store %l_new, %a[%c0] : {ROW}, {FOUR} scf.yield %m_new, %acc_new : {TWO}"),
+            ("%divisor =", f"%l = tile.load %a[%c0] : {FOUR} -> {ROW} %divisor ="),
+        ),
+        "arith.maximumf: row sum and product are not kept beside it, for the same rows",
     ),
     "the maximum is added": (
         (("%d = arith.subf %s, %wide", "%d = arith.addf %s, %wide"),),
