@@ -1,10 +1,9 @@
-"""Rows of all heads of a group in one tile: what it means, what the pass refuses, and compiled kernels."""
+"""Rows of all heads of a group in one tile: what it means, and compiled kernels."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from functools import cache
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -24,13 +23,11 @@ from flashgen.targets import find
 from flashgen.targets.cpu import Cpu
 from tests.compiled import TARGETS, Build, call, combinations, kernels, pairwise
 from tests.guarded import exit_status, place
-from tests.head import refused
 from tests.modules import COMBINATIONS, check, stages
 from tests.modules import call as interpreted
 from tests.strategies import make_inputs
 from tests.test_layouts import LAYOUTS, every_second
 
-SMALL = (Path(__file__).parent / "filecheck" / "group-rows" / "heads-become-rows.mlir").read_text()
 NUMBERED = """
 func.func @f(%q: memref<?x?x?x2xf32>, %heads: index, %rows: index, %o: memref<?x2xf32>, %i: index) {
   %c0 = arith.constant 0 : index
@@ -98,86 +95,6 @@ def test_a_numbering_changes_no_type() -> None:
 def test_printing_and_parsing() -> None:
     module = parse(NUMBERED)
     assert str(parse(str(module))) == str(module)
-
-
-MASK = "%seen = tile.mask %i, %c0 {"
-HEADS = "scf.for %r = %c0 to %group step %c1 {"
-QUERIES = "scf.for %i = %c0 to %Nq step %c3 {"
-Q = "%qi = tile.load %q[%c0, %h, %i, %c0]"
-DOT = "%m = tile.row_max %x"
-REFUSALS = {
-    "a part of the heads": (HEADS, HEADS.replace("%c0", "%c1"), "scf.for: a loop from 0 in steps of 1"),
-    "every second head": (HEADS, HEADS.replace("%c1 {", "%c2 {"), "scf.for: a loop from 0 in steps of 1"),
-    "a part of the queries": (QUERIES, QUERIES.replace("%c0", "%c1"), "scf.for: a loop from 0 in constant"),
-    "another range": (QUERIES, QUERIES.replace("%Nq", "%Hq"), "scf.for: it does not run over the queries"),
-    "a fixed row": (
-        Q,
-        Q.replace("%i", "%c0"),
-        "tile.load: its row is not the position of a loop over queries",
-    ),
-    "a head as a number": (
-        DOT,
-        f"%z = tile.load %k[%c0, %g, %h, %c0] : memref<?x?x?x4xf32> -> tensor<3x4xf32>\n{DOT}",
-        "tile.load: uses the number of a head otherwise than to load or store its rows",
-    ),
-    "a query as a number": (
-        DOT,
-        f"%z = tile.load %k[%c0, %g, %i, %c0] : memref<?x?x?x4xf32> -> tensor<3x4xf32>\n{DOT}",
-        "tile.load: reads or writes rows of %k, which has no heads",
-    ),
-    "a query as a column": (
-        MASK,
-        MASK.replace("%c0", "%i"),
-        "tile.mask: uses the number of a query otherwise",
-    ),
-    "another access": (
-        "%group = ",
-        "%z = tile.load %q[%c0, %c0, %c0, %c0] : memref<?x?x?x4xf32> -> tensor<3x4xf32>\n%group = ",
-        "tile.load: touches %q otherwise than by the rows of a head",
-    ),
-    "rows that meet": (
-        DOT,
-        "%y = tile.dot %qi, %qi transpose : tensor<3x4xf32>, tensor<3x4xf32> -> tensor<3x3xf32>\n" + DOT,
-        "tile.dot: rows of %q meet here",
-    ),
-    "rows of all heads": (
-        DOT,
-        f"%y = tile.row_max %kj : tensor<6x4xf32> -> tensor<6xf32>\n{DOT}",
-        "tile.row_max: reads rows of %k, which are the same for all heads",
-    ),
-    "a mask of fixed rows": (
-        MASK,
-        f"{MASK.replace('%seen', '%z').replace('%i', '%c1')}\n^bb0(%row: index, %col: index):\n"
-        f"  %1 = arith.cmpi slt, %row, %col : index\n  tile.yield %1 : i1\n}} : tensor<3x6xi1>\n{MASK}",
-        "tile.mask: its rows are not numbered by a loop over queries",
-    ),
-    "a dependence": (
-        "      }\n    }\n  }\n  func.return",
-        "      }\n  %z = tile.load %k[%c0, %g, %c0, %c0] : memref<?x?x?x4xf32> -> tensor<6x4xf32>\n"
-        "  tile.store %z, %k[%c0, %g, %c0, %c0] : tensor<6x4xf32>, memref<?x?x?x4xf32>\n"
-        "    }\n  }\n  func.return",
-        "scf.for: %k carries a dependence from one head to another",
-    ),
-    "memory of all queries": (
-        "memref.alloc(%Nq)",
-        "memref.alloc(%Hq)",
-        "scf.for: it does not run over the queries of one head",
-    ),
-}
-
-
-@pytest.mark.parametrize("why", REFUSALS)
-def test_refusals(why: str) -> None:
-    old, new, message = REFUSALS[why]
-    assert SMALL.partition("// CHECK")[0].count(old) == 1
-    refused("group-rows", SMALL.partition("// CHECK")[0].replace(old, new), message)
-
-
-def test_two_loops_over_heads_are_refused() -> None:
-    body = SMALL.partition("// CHECK")[0]
-    start, end = body.index("  scf.for %g"), body.index("  func.return")
-    message = "builtin.module: 2 loops over the heads of a group; one is wanted"
-    refused("group-rows", body[:end] + body[start:end] + body[end:], message)
 
 
 @pytest.mark.parametrize("causal", ALIGNMENTS)

@@ -5,9 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from flashgen.build import build
 from flashgen.interpret import interpret
 from flashgen.ir.dialect import parse
 from flashgen.passes.pipeline import parse_passes, run
+from flashgen.problem import Problem
+from tests.modules import check
+from tests.strategies import make_inputs
 
 TEXT = """
 func.func @f(%o: memref<16xf32>, %in: memref<16xf32>, %n: index) {
@@ -56,6 +60,16 @@ def test_what_it_computes_stays(n):
     before = results(module, n)
     run(module, parse_passes("keep-state"))
     np.testing.assert_array_equal(results(module, n), before)
+
+
+def test_a_load_that_moves_in_front_of_a_loop_may_lie_beyond_its_bound():
+    """In each iteration it lies in bounds; behind causal-skip the loop over whole tiles has none for some."""
+    problem = Problem(4, causal="bottom-right")
+    module = build(problem, 3, 4)
+    run(module, parse_passes("sink-loads,interchange,fuse-loops,causal-skip"))
+    assert "%q[%b, %h, %i, %c0] in_bounds" in str(module)
+    run(module, parse_passes("keep-state"))
+    check(module, problem, make_inputs(problem, "plain", (1, 2, 1, 4, 9), 0.5))
 
 
 def test_what_it_moves():

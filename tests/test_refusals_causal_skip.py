@@ -13,6 +13,7 @@ NONE = "%none = tile.broadcast %neg_inf : f32 -> tensor<4x4xf32>"
 L_NEW = "%l_new = arith.addf %l_kept, %l_add : tensor<4xf32>"
 M_NEW = "%m_new = arith.maximumf %m_old, %m_tile : tensor<4xf32>"
 CHANGED = "is changed by a tile that shows nothing, or is not known not to be"
+MASKS = "tensor<4x4xi1>, tensor<4x4xi1>, tensor<4x4xi1>"
 SECOND_MASK = """%vis2 = tile.mask %i, %j {
 ^bb0(%a: index, %b: index):
   %t = arith.cmpi slt, %b, %nk : index
@@ -54,6 +55,19 @@ CASES = {
             )
         ),
         "tile.store: uses the mask otherwise than to select or in a product's where",
+    ),
+    "the mask as what is selected": (
+        head(
+            ("    %q: memref", "    %w: tensor<4x4xi1>, %q: memref"),
+            before(
+                NONE,
+                f"%some = tile.select %w, %vis, %w : {MASKS} -> tensor<4x4xi1>",
+                "%both = arith.andi %vis, %some : tensor<4x4xi1>",
+            ),
+            ("tile.select %vis,", "tile.select %both,"),
+            ("where %vis :", "where %both :"),
+        ),
+        "tile.select: uses the mask otherwise than to select or in a product's where",
     ),
     "the mask in an alternative": (
         head(
@@ -163,6 +177,10 @@ CASES = {
             ("%m_new = arith.maximumf %m_old, %m_tile", "%m_new = arith.addf %m_old, %nil"),
         ),
         "arith.addf: is not max(m, ...), so it may fall back to -inf",
+    ),
+    "rows that the row sum lacks": (
+        head(("%l = memref.alloc(%nq)", "%l = memref.alloc(%nk)")),
+        f"arith.divf: {CHANGED}",
     ),
     "O moves while m is -inf": (
         head(("%pv = tile.dot %p, %vj where", "%pv = tile.dot %x, %vj where")),

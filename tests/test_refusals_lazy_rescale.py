@@ -146,6 +146,42 @@ STATE = {
         ),
         "tile.load: the row sum's rows are not the output's",
     ),
+    "O at another place for each tile of keys": (
+        "",
+        head(
+            before(LOAD_ACC, "%ij = arith.addi %i, %j : index"),
+            ("%acc_old = tile.load %acc[%i,", "%acc_old = tile.load %acc[%ij,"),
+            inside(STORE_ACC, "%acc[%i,", "%acc[%ij,"),
+        ),
+        "arith.divf: no loop updates both the output and its row sum",
+    ),
+    "one l of all rows": (
+        "",
+        head(
+            ("%l_old = tile.load %l[%i]", "%l_old = tile.load %l[%c0]"), inside(STORE_L, "%l[%i]", "%l[%c0]")
+        ),
+        "arith.divf: no loop updates both the output and its row sum",
+    ),
+    "l as the columns of a matrix": (
+        "",
+        head(
+            inside(ALLOC_L, "memref<?xf32>", "memref<?x4xf32>"),
+            *(
+                (line, line.replace("]", ", %c0]").replace("?xf32", "?x4xf32"))
+                for line in (STORE_L_0, LOAD_L, STORE_L)
+            ),
+        ),
+        "tile.load: the row sum's rows are not the output's",
+    ),
+    "a row that is computed in the loop": (
+        "",
+        head(
+            before(LOAD_ACC, "%at = arith.addi %i, %c0 : index"),
+            ("%l_old = tile.load %l[%i]", "%l_old = tile.load %l[%at]"),
+            inside(STORE_L, "%l[%i]", "%l[%at]"),
+        ),
+        "tile.load: its address is not known behind the loop; plain indices are wanted",
+    ),
     "l of other extents": ("", head(inside(ALLOC_L, "%nq", "%nk")), CUT),
     "O of other extents": ("", head(inside(ALLOC_ACC, "%nq", "%nk")), CUT),
     "l of a length that is a number": (
@@ -195,6 +231,11 @@ ARITHMETIC = {
         head(("%fresh = arith.mulf %beta_wide, %pv", "%fresh = arith.mulf %beta_wide, %vj")),
         NEW,
     ),
+    "a maximum in place of a row sum": (
+        "",
+        head(("%l_tile = tile.row_sum %p", "%l_tile = tile.row_max %p")),
+        NEW,
+    ),
     "a row sum of a part": (
         "",
         head(
@@ -232,6 +273,36 @@ ARITHMETIC = {
         "",
         head(after(STORE_M, "tile.store %l_tile, %o[%i, %c0] : tensor<4xf32>, memref<?x8xf32>")),
         "tile.dot: what is new is used before it is rescaled",
+    ),
+    "a product that is used as it is": (
+        "",
+        head(after(STORE_M, "tile.store %pv, %o[%i, %c0] : tensor<4x8xf32>, memref<?x8xf32>")),
+        "tile.dot: what is new is used before it is rescaled",
+    ),
+    "an exponent that is used as it is": (
+        "",
+        head(after(STORE_M, "tile.store %d, %o[%i, %c0] : tensor<4x4xf32>, memref<?x8xf32>")),
+        "arith.subf: p is not relative to the maximum that beta rescales from",
+    ),
+    "the maximum of a part": (
+        "",
+        head(
+            (
+                "%m_tile = tile.row_max %s :",
+                f"{SPAN} %m_tile = tile.row_max %s over %span : tensor<4x2xindex> :",
+            )
+        ),
+        "arith.subf: beta does not rescale from the maximum of p's own scores",
+    ),
+    "the old maximum": (
+        "",
+        head(("%lag = arith.subf %m_tile,", "%lag = arith.subf %m_old,")),
+        "arith.subf: beta does not rescale from the maximum of p's own scores",
+    ),
+    "an alpha that is no exponential": (
+        "",
+        head(("%alpha = math.exp %fall", "%alpha = math.tanh %fall")),
+        "tile.dot: p, alpha and beta are not exponentials of differences",
     ),
     "no exponential": (
         "",

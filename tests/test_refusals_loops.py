@@ -110,6 +110,30 @@ SINK_LOADS = {
 
 INTERCHANGE = {
     "not perfect": ("", head(), "scf.for: the nest is not perfect; sink-loads first"),
+    "something behind": (
+        "",
+        """
+        func.func @f(%a: memref<?xf32>, %x: tensor<4xf32>, %n: index) {
+          scf.for %j = %n to %n step %n {
+            scf.for %i = %n to %n step %n { }
+            tile.store %x, %a[%j] : tensor<4xf32>, memref<?xf32>
+          }
+          func.return
+        }""",
+        "scf.for: the nest is not perfect; sink-loads first",
+    ),
+    "the last position is carried": (
+        "",
+        """
+        func.func @f(%n: index) {
+          %last = scf.for %j = %n to %n step %n iter_args(%y = %n) -> (index) {
+            scf.for %i = %n to %n step %n { }
+            scf.yield %j : index
+          }
+          func.return
+        }""",
+        "scf.for: the nest carries values",
+    ),
     "no nest": (
         "",
         "func.func @f(%n: index) { scf.for %i = %n to %n step %n { } func.return }",

@@ -1,16 +1,13 @@
-"""rescale-threshold: what it keeps, interpreted and compiled, and where it is refused."""
+"""rescale-threshold: what it keeps, interpreted and compiled."""
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
 
-from flashgen.build import build
-from flashgen.errors import IllegalPass, InvalidArgument
+from flashgen.errors import InvalidArgument
 from flashgen.ir.compute import HoldOp
 from flashgen.ir.dialect import parse
 from flashgen.passes.pipeline import parse_passes, run
@@ -22,6 +19,7 @@ from tests.compiled import TARGETS, Build, kernels
 from tests.compiled import call as run_kernel
 from tests.modules import call, check, final, stages
 from tests.strategies import OFFSETS, Inputs, make_inputs
+from tests.test_refusals_softmax import carried
 
 D, DV, BR, BC = 3, 5, 4, 6
 THRESHOLDS = (0.5, 8.0, float(MAX_THRESHOLD))
@@ -182,134 +180,6 @@ def test_what_is_allowed() -> None:
     assert len(names) == 5
     assert all(name.isidentifier() for name in names)
     assert Schedule(rescale_threshold=8) == Schedule(rescale_threshold=8.0)
-
-
-def carried(*changes: tuple[str, str]) -> str:
-    """The module of the FileCheck file, with these changes; every text that is changed occurs once."""
-    text = (
-        (Path(__file__).parent / "filecheck" / "rescale-threshold" / "carried.mlir")
-        .read_text()
-        .partition("\n// CHECK")[0]
-    )
-    for old, new in changes:
-        assert text.count(old) == 1, f"{old!r} occurs {text.count(old)} times"
-        text = text.replace(old, new)
-    return text
-
-
-SUM = "    scf.yield %m_new,"
-ROW = "tensor<4xf32>"
-REFUSED = {
-    "two maxima": (
-        ("%m_new = arith.maximumf %m_old,", "%m_new = arith.maximumf %l_old,"),
-        "arith.maximumf: is not the state that it is compared with",
-    ),
-    "the maximum is stored": (
-        (SUM, f"    tile.store %m_new, %lse[%c0] : {ROW}, memref<4xf32>\n{SUM}"),
-        "tile.store: reads the maximum otherwise than to subtract it",
-    ),
-    "the row sum is not rescaled": (
-        ("%l_kept = arith.mulf %l_old, %alpha", "%l_kept = arith.mulf %l_old, %l_old"),
-        "tile.row_sum: is not both made of the weights and added to what is rescaled",
-    ),
-    "another sum is added": (
-        ("%l_tile = tile.row_sum %p", "%l_tile = tile.row_sum %s"),
-        "tile.row_sum: is not both made of the weights and added to what is rescaled",
-    ),
-    "something else is rescaled": (
-        ("%l_kept = arith.mulf %l_old, %alpha", "%l_kept = arith.mulf %m_tile, %alpha"),
-        "arith.addf: is not state times a factor plus a sum of weights",
-    ),
-    "the factor itself is added": (
-        ("%l_new = arith.addf %l_kept, %l_tile", "%l_new = arith.addf %alpha, %l_tile"),
-        "arith.addf: is scaled otherwise than to be added to",
-    ),
-    "a product onto the accumulator": (
-        ("%pv = tile.dot %p, %vj :", "%pv = tile.dot %p, %vj acc %acc_old : tensor<4x8xf32> :"),
-        "tile.dot: is not a product of the weights alone",
-    ),
-    "the accumulator is not divided": (
-        ("tile.store %out, %o", "tile.store %acc, %o"),
-        "tile.store: reads the state otherwise than for acc / l and m + ln l",
-    ),
-    "the row sum is stored": (
-        ("tile.store %sum, %lse", "tile.store %l, %lse"),
-        "tile.store: reads the state otherwise",
-    ),
-    "the maximum is stored behind the loop": (
-        ("tile.store %sum, %lse", "tile.store %m, %lse"),
-        "tile.store: reads the state otherwise",
-    ),
-    "the old maximum is stored": (
-        (SUM, f"    tile.store %m_old, %lse[%c0] : {ROW}, memref<4xf32>\n{SUM}"),
-        "tile.store: reads the state in the midst of a loop",
-    ),
-    "the old row sum is stored": (
-        (SUM, f"    tile.store %l_old, %lse[%c0] : {ROW}, memref<4xf32>\n{SUM}"),
-        "tile.store: reads the state in the midst of a loop",
-    ),
-    "the new row sum is stored": (
-        (SUM, f"    tile.store %l_new, %lse[%c0] : {ROW}, memref<4xf32>\n{SUM}"),
-        "tile.store: reads the state in the midst of a loop",
-    ),
-    "the accumulator is stored": (
-        (SUM, f"    tile.store %acc_new, %o[%c0, %c0] : tensor<4x8xf32>, memref<4x8xf32>\n{SUM}"),
-        "tile.store: reads the state in the midst of a loop",
-    ),
-    "the old accumulator is stored": (
-        (SUM, f"    tile.store %acc_old, %o[%c0, %c0] : tensor<4x8xf32>, memref<4x8xf32>\n{SUM}"),
-        "tile.store: reads the state in the midst of a loop",
-    ),
-    "another factor than ln 2": (("0.69314718055994529", "0.7"), "reads the state otherwise"),
-    "another divisor": (
-        ("%divisor = tile.replace %l, 0.0 : f32, 1.0", "%divisor = tile.replace %l, 0.0 : f32, 2.0"),
-        "reads the state otherwise",
-    ),
-    "a second reference": (
-        ("%fall = arith.subf %m_old, %top", "%fall = arith.subf %m_tile, %top"),
-        "arith.subf: rescales what is new, too: run lazy-rescale before",
-    ),
-}
-
-
-@pytest.mark.parametrize("case", REFUSED)
-def test_refused(case: str) -> None:
-    change, message = REFUSED[case]
-    module = parse(carried(change))
-    before = str(module)
-    with pytest.raises(IllegalPass, match=re.escape(message)):
-        run(module, parse_passes("rescale-threshold{threshold=8}"))
-    assert str(module) == before
-
-
-@pytest.mark.parametrize("state", ["m", "l", "acc"])
-def test_state_in_an_array_of_the_caller_is_refused(state: str) -> None:
-    """The caller would see another reference, and sums that are relative to it."""
-    module = build(Problem(8), 4, 4)
-    run(module, parse_passes("lazy-rescale,base-2"))
-    text = str(module)
-    alloc = re.search(rf"%{state} = memref.alloc\(%Nq\)[^:]*: (\S+)\n", text)
-    assert alloc
-    given = text.replace(alloc[0], "").replace("%scale: f32)", f"%scale: f32, %{state}: {alloc[1]})")
-    with pytest.raises(IllegalPass, match="loads state from an array that is not the kernel's own"):
-        run(parse(given), parse_passes("rescale-threshold{threshold=8}"))
-
-
-@pytest.mark.parametrize(
-    ("passes", "message"),
-    [
-        ("lazy-rescale", "run base-2 before"),
-        ("base-2", "run lazy-rescale before"),
-        ("lazy-rescale,sink-loads,interchange,fuse-loops,keep-state,base-2,causal-skip", "otherwise"),
-        ("lazy-rescale,base-2,mask-to-spans,fuse-sweeps", "no running maximum"),
-        ("lazy-rescale,base-2,rescale-threshold{threshold=8}", "is not the state"),
-    ],
-)
-def test_refused_out_of_order(passes: str, message: str) -> None:
-    module = build(Problem(8, causal="top-left"), 4, 4)
-    run(module, parse_passes(passes))
-    with pytest.raises(IllegalPass, match=message):
-        run(module, parse_passes("rescale-threshold{threshold=8}"))
 
 
 def test_the_reference_is_what_is_carried() -> None:

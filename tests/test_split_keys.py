@@ -135,6 +135,7 @@ REFUSALS = {
     ),
     "a part of the rows": (ROWS, ROWS.replace("%c0", "%c4"), "scf.for: a loop from 0 in constant steps that"),
     "rows that overlap": (ROWS, ROWS.replace("%c4", "%c1"), "scf.for: its tiles have 4 rows, so that"),
+    "rows without a step": (ROWS, ROWS.replace("%c4", "%c0"), "scf.for: a loop from 0 in constant steps"),
     "rows of each head": (
         ROWS,
         ROWS.replace("%Nq", "%r"),
@@ -167,7 +168,16 @@ def test_refusals(why: str) -> None:
 
 
 TYPES = "tensor<4xf32>, tensor<4xf32>, tensor<4x8xf32>"
+OVER_HEADS = "%y = scf.for %r = %c0 to %R step %c1 iter_args(%z = %zero) -> (f32)"
 STORED = "tile.store %m_tile, %lse[%r, %i] : tensor<4xf32>, memref<?x?xf32>\n"
+TWICE = HEADS[HEADS.index("  scf.for %r") : HEADS.index("  func.return")]
+OLD = (
+    "        %m_tile = ",
+    """        %e = memref.load %lse[%r, %c0] : memref<?x?xf32>
+        %es = tile.broadcast %e : f32 -> tensor<4x6xf32>
+        %s_e = arith.addf %s, %es : tensor<4x6xf32>
+        %m_tile = """,
+)
 CARRIED = (
     ("%m, %l, %acc = scf.for", "%m, %l, %acc, %z = scf.for"),
     ("%acc_old = %acc0)", "%acc_old = %acc0, %n = %zero)"),
@@ -180,6 +190,18 @@ MORE = {
         "tile.store: stores something for each tile of keys",
     ),
     "something else is carried": (CARRIED, "scf.for: carries something beside the state of a softmax"),
+    "a sum over heads": (
+        (
+            ("scf.for %r = %c0 to %R step %c1 {", f"{OVER_HEADS} {{"),
+            ("    }\n  }\n  func.return", "    }\n    scf.yield %z : f32\n  }\n  func.return"),
+        ),
+        "scf.for: a loop from 0 in constant steps that carries nothing is wanted",
+    ),
+    "two softmaxes": (((TWICE, TWICE * 2),), "builtin.module: 2 running maxima; one is wanted"),
+    "what an earlier tile of rows stored": (
+        (OLD, ("row_max %s ", "row_max %s_e "), ("subf %s,", "subf %s_e,")),
+        "memref.load: has an effect that is not understood",
+    ),
 }
 
 

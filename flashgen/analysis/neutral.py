@@ -7,8 +7,9 @@ are -inf, and the rules below are to reduce each new value to the old one.
 The rules rest on a joint invariant: while the row maximum m is -inf (no key seen yet), l and O are 0; and
 while l is 0, so is O. It has to hold at the start, which initial values show, and to be kept by a step,
 which a second evaluation shows: with the invariant's values as the old ones and scores of -inf (m' is -inf
-in no other case, being max(m, ...)), the new ones are those values again. NaN and +inf are left out: a row
-whose m is one of them has a NaN in l and O for good.
+in no other case, being max(m, ...)), the new ones are those values again; and rows that l's array lacks, so
+that they read as 0, O's has to lack, too. NaN and +inf are left out: a row whose m is one of them has a NaN
+in l and O for good.
 """
 
 from __future__ import annotations
@@ -22,9 +23,10 @@ from xdsl.dialects.builtin import FloatAttr
 from xdsl.ir import Operation, SSAValue
 
 from flashgen.analysis.linear import accesses
+from flashgen.analysis.padding import cut_alike
 from flashgen.analysis.state import cells, initial_store, updating_loop
 from flashgen.ir.compute import BroadcastOp, DotOp, HoldOp, ReplaceOp, RowMaxOp, RowSumOp, SelectOp
-from flashgen.ir.memory import StoreOp
+from flashgen.ir.memory import LoadOp, StoreOp
 from flashgen.ir.regions import MaskOp
 from flashgen.ir.types import NEG_INF
 
@@ -206,8 +208,17 @@ class Step:
         first = self.starts_at(cause.which)
         if first not in (NEG_INF, 0.0) or self.starts_at(x.which) != 0.0:
             return False
+        if first == 0.0 and not cut_with(cause.which, x.which):
+            return False
         self.assumed.add((cause.which, x.which))
         return True
+
+
+def cut_with(cause: SSAValue, x: SSAValue) -> bool:
+    """Whether x is 0, too, in the rows in which the other reads as 0 because its array has no more."""
+    if not isinstance(cause.owner, LoadOp):
+        return True
+    return isinstance(x.owner, LoadOp) and cut_alike(cause.owner, x.owner)
 
 
 Rule = Callable[..., Value | None]

@@ -37,16 +37,16 @@ def mixes_rows(load: LoadOp) -> Operation | None:
     """
     if any(may_be_cut(load, n) for n in cut_dimensions(load)[1:]):
         return load
-    return rows_meet(load, lambda store: cut_alike(load, store))
+    return rows_meet(load.result, lambda store: cut_alike(load, store))
 
 
-def rows_meet(load: LoadOp, fits: Callable[[StoreOp], bool]) -> Operation | None:
-    """The operation by which a row of what follows from a load depends on another of its rows.
+def rows_meet(tile: SSAValue, fits: Callable[[StoreOp], bool]) -> Operation | None:
+    """The operation by which a row of what follows from a tile depends on another of its rows.
 
     None if none does. fits: whether a store puts each row where it belongs.
     """
     seen: set[SSAValue] = set()
-    todo: list[SSAValue] = [load.result]
+    todo: list[SSAValue] = [tile]
     while todo:
         v = todo.pop()
         if v in seen:

@@ -83,9 +83,7 @@ class CausalSkipPass(TilePass[list[Split]]):
             self.refuse(op, "has an effect that is not understood")
         for use in uses_of(mask.result):
             op = use.operation
-            if not isinstance(op, DotOp | SelectOp) or (
-                isinstance(op, DotOp) and op.where is not use_value(use)
-            ):
+            if not isinstance(op, DotOp) and not (isinstance(op, SelectOp) and use.index == 0):
                 self.refuse(op, "uses the mask otherwise than to select or in a product's where")
         if (found := disturbed(loop, mask)) is not None:
             self.refuse(*found)
@@ -175,10 +173,6 @@ def uses_of(v: SSAValue) -> Iterator[Use]:
             yield from uses_of(use.operation.result)
         else:
             yield use
-
-
-def use_value(use: Use) -> SSAValue:
-    return use.operation.operands[use.index]
 
 
 def unmask(mask: Operation) -> None:

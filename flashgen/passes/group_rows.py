@@ -9,9 +9,10 @@ allocates for Nq queries get room for all rows. In a mask, `row < Nq` becomes `r
 is n mod Nq, the query. K and V, which no head of the group has to itself, are loaded once for all of them.
 
 Legal when h = g * group + r is used for nothing but the head of loads and stores whose row is the position of
-a loop over all queries; when that position is used for nothing else but masks, and the arrays of each head;
-when all of these arrays' accesses are of this form; and when each row of what is computed depends on its own
-row alone. It works before and after the loops are interchanged and state is kept, not behind spans.
+a loop over all queries, in steps of the tile's rows; when that position is used for nothing else but masks,
+and the arrays of each head; when all of these arrays' accesses are of this form; and when each row of what is
+computed depends on its own row alone, a mask's too. It works before and after the loops are interchanged and
+state is kept, not behind spans.
 
 Not handled: loops over queries that carry values; a tile that one head has to itself, such as a bias.
 """
@@ -26,16 +27,17 @@ from xdsl.ir import BlockArgument, Operation, SSAValue, Use
 
 from flashgen.analysis.dependence import carried, describe, other_factor
 from flashgen.analysis.extents import extent, length
-from flashgen.analysis.linear import Linear, induction, linear, same, step_of
+from flashgen.analysis.linear import Linear, induction, inside, linear, same, step_of
 from flashgen.analysis.padding import cut_dimensions, rows_meet
 from flashgen.analysis.predicate import excess
 from flashgen.ir.compute import DotOp, PackOp
-from flashgen.ir.memory import Access, GroupRowsOp, LoadOp
+from flashgen.ir.memory import Access, GroupRowsOp, LoadOp, extents
 from flashgen.ir.provenance import claim
 from flashgen.ir.regions import MaskOp, RowSpanOp
+from flashgen.ir.types import shape_of
 from flashgen.passes.base import TilePass
 from flashgen.passes.edit import erase, insert_before, remove_dead, swap
-from flashgen.passes.patterns import is_above, outermost
+from flashgen.passes.patterns import is_above, outermost, scalar_factor
 
 HEAD, ROW = 1, 2
 """The dimensions of q, o and lse that are numbered anew."""
@@ -66,6 +68,12 @@ class Group:
     def holds(self, array: SSAValue) -> bool:
         """Whether the rows of an array are those of one head at a time."""
         return array in self.arrays or array.owner in self.own
+
+    def shares(self, tile: SSAValue) -> bool:
+        """Whether all heads see the same tile, and its rows may differ."""
+        if isinstance(tile.owner, LoadOp):
+            return not self.holds(tile.owner.memref)
+        return not inside(tile, self.heads) and scalar_factor(tile) is None
 
 
 @dataclass(frozen=True)
@@ -113,6 +121,14 @@ class GroupRowsPass(TilePass[Group]):
         if not group.arrays:
             self.refuse(group.heads, "no array has a head for each of its positions")
         for array in group.arrays:
+            if max(shape_of(array)[HEAD : ROW + 1]) >= 0:
+                self.refuse(group.heads, f"{describe(array)} has a constant number of heads or rows")
+            if not counts_heads(group, array):
+                self.refuse(
+                    group.heads, f"its range is not known to be the heads of {describe(array)} a group"
+                )
+            if not is_above(array, outermost(group.groups, [])):
+                self.refuse(group.heads, f"{describe(array)} is not known in front of all loops")
             for use in array.uses:
                 op = use.operation
                 ours = isinstance(op, Access) and op.indices[HEAD].owner in group.numbers
@@ -123,10 +139,12 @@ class GroupRowsPass(TilePass[Group]):
         """A tile's rows are those of the array, from the position of a loop over all queries on."""
         position = op.indices[dimension]
         loop = position.owner.parent_op() if isinstance(position, BlockArgument) else None
-        if not isinstance(loop, scf.ForOp) or position is not induction(loop) or loop is group.heads:
+        if not isinstance(loop, scf.ForOp) or position is not induction(loop):
             self.refuse(op, "its row is not the position of a loop over queries")
         if cut_dimensions(op)[:1] != range(dimension, dimension + 1):
             self.refuse(op, "its tile has no row for each query")
+        if extents(op)[dimension] != step_of(loop):
+            self.refuse(op, "has other rows than the loop over queries has in a step")
         if length(loop.ub) != extent(op.memref, dimension) or not group.heads.is_ancestor(loop):
             self.refuse(loop, "it does not run over the queries of one head")
         if loop not in group.queries:
@@ -134,8 +152,8 @@ class GroupRowsPass(TilePass[Group]):
 
     def check_queries(self, loop: scf.ForOp, group: Group) -> None:
         """Its position counts queries and nothing else."""
-        if linear(loop.lb) != Linear() or step_of(loop) is None or loop.iter_args:
-            self.refuse(loop, "a loop from 0 in constant steps that carries nothing is wanted")
+        if linear(loop.lb) != Linear() or loop.iter_args:
+            self.refuse(loop, "a loop from 0 that carries nothing is wanted")
         if not same(loop.ub, group.length) or not is_above(loop.ub, outermost(group.groups, [])):
             self.refuse(loop, "its range is another one, or not known in front of all loops")
         if any(loop is not other and loop.is_ancestor(other) for other in group.queries):
@@ -154,17 +172,26 @@ class GroupRowsPass(TilePass[Group]):
         if isinstance(op, RowSpanOp) or (isinstance(op, MaskOp) and op not in group.masks):
             self.refuse(op, "its rows are not numbered by a loop over queries")
         for n, v in enumerate(op.operands):
-            loaded = v.owner if isinstance(v.type, TensorType) else None
-            if isinstance(loaded, LoadOp) and not group.holds(loaded.memref) and not is_right_side(op, n):
-                self.refuse(op, f"reads rows of {describe(loaded.memref)}, which are the same for all heads")
-        if not isinstance(op, LoadOp) or not group.holds(op.memref):
+            if isinstance(v.type, TensorType) and not is_right_side(op, n) and group.shares(v):
+                tile = v.owner.memref if isinstance(v.owner, LoadOp) else v
+                self.refuse(op, f"reads rows of {describe(tile)}, which are the same for all heads")
+        if isinstance(op, MaskOp):
+            tile, first = op.result, op.row
+        elif isinstance(op, LoadOp) and group.holds(op.memref):
+            tile, first = op.memref, position(op)
+        else:
             return
-        if where := rows_meet(op, lambda store: position(store) is position(op)):
-            self.refuse(where, f"rows of {describe(op.memref)} meet here, which may be of different heads")
+        if where := rows_meet(op.result, lambda store: position(store) is first):
+            self.refuse(where, f"rows of {describe(tile)} meet here, which may be of different heads")
 
     def check_own(self, alloc: memref.AllocOp, group: Group) -> None:
         """Each access is to the rows from a query on, in the same dimension."""
-        touching = [use.operation for use in alloc.memref.uses if isinstance(use.operation, Access)]
+        touching: list[Access] = []
+        for use in alloc.memref.uses:
+            op = use.operation
+            if not isinstance(op, Access) or not cut_dimensions(op):
+                self.refuse(op, f"uses {describe(alloc.memref)} otherwise than to load or store its rows")
+            touching.append(op)
         rows = {row_of(op) for op in touching}
         if len(rows) != 1:
             self.refuse(alloc, "its accesses do not agree on a dimension for queries")
@@ -208,6 +235,14 @@ class GroupRowsPass(TilePass[Group]):
             op.operands[use.index] = grouped.result
             op.operands[use.index + 1 + HEAD] = induction(groups)
             claim(op, self.name)
+
+
+def counts_heads(group: Group, array: SSAValue) -> bool:
+    """Whether the loop over r runs to Hq floordiv Hkv, of which every call has a multiple."""
+    count = group.heads.ub.owner
+    if not isinstance(count, arith.FloorDivSIOp) or not same(count.rhs, group.groups.ub):
+        return False
+    return length(count.lhs) == extent(array, HEAD)
 
 
 def renumber_mask(mask: MaskOp, length: SSAValue, rows: SSAValue) -> None:

@@ -103,8 +103,8 @@ class HoistPacksPass(TilePass[list[Tiles]]):
 
     def check(self, pack: PackOp) -> tuple[scf.ForOp, Operation, Hoisted]:
         load, tiles = pack.operand.owner, pack.parent_op()
-        if not isinstance(load, LoadOp) or load.parent is not pack.parent:
-            self.refuse(pack, "packs what is not loaded beside it")
+        if not isinstance(load, LoadOp):
+            self.refuse(pack, "packs what is not loaded")
         if not isinstance(tiles, scf.ForOp):
             self.refuse(pack, "stands in no loop")
         if linear(tiles.lb) != Linear() or step_of(tiles) is None:

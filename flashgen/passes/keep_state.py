@@ -89,6 +89,8 @@ class KeepStatePass(TilePass[list[Kept]]):
             block = kept.loop.parent
             assert block is not None
             insert_before(kept.loop, *kept.invariant)
+            for load in (*kept.invariant, *(cell.load for cell in kept.cells)):
+                load.properties.pop("in_bounds", None)  # so it was in an iteration; there may be none
             loop = promote(kept.loop, kept.cells)
             claim(loop, self.name)
             forward(block, arrays)

@@ -168,7 +168,7 @@ class LazyRescalePass(TilePass[tuple[Place, Update]]):
         dot, total = (v.owner if v else None for v in (product, row_sum))
         if not isinstance(dot, DotOp) or not isinstance(total, RowSumOp) or dot.acc or dot.over or total.over:
             self.refuse(divide, "what is new in output and row sum is not p @ v and the row sum of p")
-        if dot.lhs is not total.operand or [*users(dot.lhs)] not in ([dot, total], [total, dot]):
+        if users(dot.lhs) not in ([dot, total], [total, dot]):
             self.refuse(dot, "product and row sum are not of one p, or p is used elsewhere")
         if not only_use(dot.result) or not only_use(total.result):
             self.refuse(dot, "what is new is used before it is rescaled")

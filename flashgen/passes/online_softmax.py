@@ -9,7 +9,9 @@ reference m in place of the maximum, if only
 - what was there before, and nothing else, is multiplied by exp2(m - m');
 - a step reads the state for these alone, and what it makes of it becomes the state and nothing else;
 - acc is read only to be divided by l, and l and m only for that and for the logarithm;
-- memory that holds the state is the kernel's own.
+- m, l and acc are of the same rows at all times;
+- memory that holds the state is the kernel's own, is stored to once in front of the loop that updates it, and
+  is read behind that.
 
 So m may be less than the maximum; and sums over some keys, scaled by exp2(m - m'), may be added to sums over
 others.
@@ -27,6 +29,7 @@ from xdsl.ir import BlockArgument, Operation, SSAValue, Use
 
 from flashgen.analysis.linear import same
 from flashgen.analysis.neutral import State, states
+from flashgen.analysis.state import Cell, cells, is_after, others, outside, updating_loop
 from flashgen.ir.compute import BroadcastOp, DotOp, HoldOp, ReplaceOp, RowMaxOp, RowSumOp
 from flashgen.ir.memory import LoadOp, StoreOp
 from flashgen.passes.base import Match, TilePass
@@ -69,8 +72,9 @@ class OnlineSoftmaxPass(TilePass[Match]):
         top = reference(maximum)
         m = next((s for s in own if s.new is top and s.old in maximum.operands), None)
         row_max = row_maximum(maximum)
-        if m is None or row_max is None or not isinstance(loop, scf.ForOp):
+        if m is None:
             self.refuse(maximum, "is not the state that it is compared with, one step later")
+        assert isinstance(loop, scf.ForOp) and row_max is not None  # else there is no state; nor were it here
         weights, factor = self.exponentials(maximum, row_max, m)
         scaled = [self.scaled(use, own) for use in spread(factor)]
         fresh, users = {op for _, _, op in scaled}, {use.operation for use in weights.uses}
@@ -86,6 +90,7 @@ class OnlineSoftmaxPass(TilePass[Match]):
         if len(total) != 1 or len(acc) != 1:
             self.refuse(maximum, "one row sum and one product are wanted that its weights go into")
         found = Running(loop, maximum, m, total[0], acc[0])
+        self.check_rows(found)
         self.check_behind(loop, *found.state)
         return found
 
@@ -126,11 +131,7 @@ class OnlineSoftmaxPass(TilePass[Match]):
         """What becomes of x * alpha: the state that x was and is again, x * alpha, and what is added."""
         kept = use.operation
         total = only_use(kept.results[0]) if isinstance(kept, arith.MulfOp) else None
-        if (
-            not isinstance(kept, arith.MulfOp)
-            or total is None
-            or not isinstance(total.operation, arith.AddfOp)
-        ):
+        if total is None or not isinstance(total.operation, arith.AddfOp):
             self.refuse(kept, "is scaled otherwise than to be added to")
         old = kept.operands[1 - use.index]
         fresh = total.operation.operands[1 - total.index].owner
@@ -138,6 +139,17 @@ class OnlineSoftmaxPass(TilePass[Match]):
         if state is None or not isinstance(fresh, RowSumOp | DotOp) or only_use(fresh.results[0]) is None:
             self.refuse(total.operation, "is not state times a factor plus a sum of weights")
         return state, kept, fresh
+
+    def check_rows(self, step: Running) -> None:
+        """That one loop carries m, l and acc, or one loop updates them all at the same rows."""
+        kept = [cell_of(s, step.loop) for s in step.state if not isinstance(s.old, BlockArgument)]
+        if not kept:
+            return
+        alike = all(
+            same_rows(kept[0].load, c.load) and updating_loop(kept[0]) is updating_loop(c) for c in kept
+        )
+        if len(kept) < len(step.state) or not alike:
+            self.refuse(step.maximum, "row sum and product are not kept beside it, for the same rows")
 
     def check_step(self, state: State, kept: Operation) -> None:
         """That a step reads the state to rescale it alone, and that what it adds up is the state alone."""
@@ -169,23 +181,34 @@ class OnlineSoftmaxPass(TilePass[Match]):
         """What is read of a state outside the step: the loop's result, or what is loaded from its array."""
         if isinstance(state.old, BlockArgument):
             return [loop.results[number(state)]]
-        load = state.old.owner
-        assert isinstance(load, LoadOp)
-        if not isinstance(load.memref.owner, memref.AllocOp):
-            self.refuse(load, "loads state from an array that is not the kernel's own")
-        users = [use.operation for use in load.memref.uses]
-        for op in users:
-            if isinstance(op, StoreOp) and loop.is_ancestor(op) and op.value is not state.new:
-                self.refuse(op, "stores something else where the state is")
-            if not isinstance(op, LoadOp | StoreOp):
-                self.refuse(op, "uses the state otherwise than tile by tile")
-        return [op.result for op in users if isinstance(op, LoadOp) and op is not load]
+        cell = cell_of(state, loop)
+        outer = updating_loop(cell)
+        if not isinstance(cell.array.owner, memref.AllocOp):
+            self.refuse(cell.load, "loads state from an array that is not the kernel's own")
+        for use in cell.array.uses:
+            if not isinstance(use.operation, LoadOp | StoreOp):
+                self.refuse(use.operation, "uses the state otherwise than tile by tile")
+        if state.start is None:
+            self.refuse(cell.load, "its state is not stored once, in front of the loop that updates it")
+        assert outer is not None  # else its start is not known
+        for op in others(cell, outer):
+            self.refuse(op, "touches the state beside the step, in the loop that updates it")
+        later = [op for op in outside(cell.array, outer) if isinstance(op, LoadOp)]
+        for op in later:
+            if not is_after(op, outer):
+                self.refuse(op, "reads the state in front of the loop that updates it")
+        return [op.result for op in later]
 
 
 def number(state: State) -> int:
     """Which of the values that its loop carries a state is."""
     assert isinstance(state.old, BlockArgument)
     return state.old.index - 1
+
+
+def cell_of(state: State, loop: scf.ForOp) -> Cell:
+    """The place in memory of state that is not carried."""
+    return next(c for c in cells(loop.body.block) if c.old is state.old and c.new is state.new)
 
 
 def becomes(use: Use, state: State) -> bool:
@@ -261,7 +284,12 @@ def is_of_same_rows(v: SSAValue, other: SSAValue, known: list[SSAValue]) -> bool
         return False
     if not isinstance(v.owner, LoadOp) or not isinstance(other.owner, LoadOp):
         return v.owner is other.owner
-    return all(same(x, y) for x, y in zip(v.owner.indices, other.owner.indices, strict=False))
+    return same_rows(v.owner, other.owner)
+
+
+def same_rows(a: LoadOp, b: LoadOp) -> bool:
+    """Whether two tiles, of one or two dimensions, begin at the same row."""
+    return all(same(x, y) for x, y in zip(a.indices, b.indices, strict=False))
 
 
 def is_ln_2(v: SSAValue) -> bool:

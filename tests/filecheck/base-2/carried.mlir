@@ -33,8 +33,8 @@ func.func @f(%x: tensor<4x6xf32>, %vis: tensor<4x6xi1>, %n: index, %lse: memref<
 
 // CHECK:       [[E:%.*]] = arith.constant 1.4426950408889634 : f64
 // CHECK:       [[TWO:%.*]] = arith.constant 0.69314718055994529 : f64
-// CHECK:       %log2e = arith.truncf [[E]] : f64 to f32
-// CHECK:       %ln2 = arith.truncf [[TWO]] : f64 to f32
+// CHECK:       %log2e = arith.truncf [[E]] {made_by = "base-2"} : f64 to f32
+// CHECK:       %ln2 = arith.truncf [[TWO]] {made_by = "base-2"} : f64 to f32
 // CHECK:       [[WIDE:%.*]] = tile.broadcast %log2e
 // CHECK-NEXT:  [[X:%.*]] = arith.mulf %x, [[WIDE]]
 // CHECK:       %l, %m = scf.for

@@ -96,10 +96,10 @@ func.func @head(
 // CHECK-NEXT:      %m_tile = tile.row_max %x
 // CHECK-NOT:       tile.mask
 // CHECK-NOT:       where
-// CHECK:         } {made_by = "causal-skip"}
+// CHECK:         } {made_by = "interchange, keep-state, causal-skip"}
 // CHECK-NEXT:    {{.*}} = scf.for %{{.*}} = %whole_to to %seen_to step %c4 iter_args(%{{.*}} = %acc_new, %{{.*}} = %l_new, %{{.*}} = %m_new)
 // CHECK-NOT:       in_bounds
 // CHECK:           tile.mask
 // CHECK:           where
-// CHECK:         } {made_by = "causal-skip"}
+// CHECK:         } {made_by = "interchange, keep-state, causal-skip"}
 // CHECK-NOT:     scf.for

@@ -87,9 +87,9 @@ func.func @head(
 // CHECK-NOT:       tile.store
 // CHECK-NOT:       arith.divf
 // CHECK:           scf.yield
-// CHECK-NEXT:    } {made_by = "keep-state"}
+// CHECK-NEXT:    } {made_by = "interchange, keep-state"}
 // CHECK:         [[O:%.*]] = arith.divf %acc_new
 // CHECK-NEXT:    tile.store [[O]], %o[%i0, %c0]
-// CHECK-NEXT:  } {made_by = "fuse-loops"}
+// CHECK-NEXT:  } {made_by = "interchange, fuse-loops"}
 // CHECK-NOT:   arith.divf
 // CHECK:       func.return

@@ -20,7 +20,7 @@ func.func @f(%q: memref<?x8xf32>, %k: tensor<6x8xf32>, %scale: f32, %n: index, %
   func.return
 }
 
-// CHECK:       %factor = arith.mulf %scale, %c : f32
+// CHECK:       %factor = arith.mulf %scale, %c {made_by = "fold-scale"} : f32
 // CHECK-NEXT:  scf.for %i
 // CHECK-NEXT:    %qi = tile.load %q[%i, %c0]
 // CHECK-NEXT:    [[WIDE:%.*]] = tile.broadcast %factor

@@ -18,4 +18,4 @@ func.func @f(%q: memref<?x8xf32>, %k: memref<?x8xf32>, %o: memref<?x8xf32>) {
   func.return
 }
 
-// CHECK: error: hoist-packs: tile.pack: packs what is not loaded beside it
+// CHECK: error: hoist-packs: tile.pack: packs what is not loaded
