@@ -25,8 +25,8 @@ IN_PLACE_TILES = 16, 256
 """Br and Bc for products in place: rows that use what is read of K and V while it is in the first-level
 cache, and so many columns that what is done once a tile counts for little."""
 LONG_ROWS = 128
-"""Queries of a tile where K and V of a head leave the second-level cache, and so come from afar for each tile:
-3 percent less time than with 64, for 8192 keys of D 128."""
+"""Queries of a tile where K and V of a head leave the second-level cache and come from afar for each tile: 3
+percent less time than with 64, for 8192 keys of D 128."""
 PART = 1024
 """Keys of a part: reading them takes a thread longer than it takes to start one, and 32 threads find work in
 32768 keys."""
