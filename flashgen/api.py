@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from flashgen.errors import InvalidArgument, check_choice
-from flashgen.problem import ALIGNMENTS, Problem
+from flashgen.problem import CAUSAL, Problem
 from flashgen.schedule import FA2, Schedule
 from flashgen.targets import TARGETS, find
 from flashgen.targets.base import KEY_STEPS, QUERY_STEPS, ROW_STEPS, Target
@@ -79,7 +79,7 @@ def attention(
     threads: of a CPU, at most so many, from 1 to 1024; if not given, what the work is worth, up to
         $OMP_NUM_THREADS or the processors that this process may run on.
 
-    The kernel is compiled at the first call of its kind (about two seconds) and cached. Raises what
+    The kernel is compiled at the first call of its kind (one to two seconds) and cached. Raises what
     ``compile`` raises, InvalidArgument and KernelFailure.
     """
     from flashgen.runtime.tensors import expect_array, storage_type
@@ -130,7 +130,7 @@ def _expect_flag(name: str, value: object, hint: str = "") -> bool:
 def _check_variant(causal_alignment: object, schedule: object, target: object) -> None:
     """Refuse what is of a wrong type before it is looked up: a cache can hold only what can be hashed."""
     if not isinstance(causal_alignment, str):
-        check_choice("causal_alignment", causal_alignment, ALIGNMENTS[1:])
+        check_choice("causal_alignment", causal_alignment, CAUSAL)
     if schedule is not None:
         _check_schedule(schedule)
     if target is not None and not isinstance(target, (str, Target)):
@@ -167,7 +167,7 @@ def _kernel(
     row_step: int,
 ) -> Any:
     """The kernel for a call whose lengths, and a group's rows, lie at these steps."""
-    check_choice("causal_alignment", causal_alignment, ALIGNMENTS[1:])
+    check_choice("causal_alignment", causal_alignment, CAUSAL)
     causal = causal_alignment if is_causal else None
     problem = Problem(head_dim, head_dim_v, dtype, causal)
     problem, schedule, target = _variant(problem, schedule, _best_target() if target is None else target)

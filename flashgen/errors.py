@@ -70,6 +70,7 @@ def check_choice(argument: str, value: object, choices: Iterable[object]) -> Non
 
 def check_positive(argument: str, value: object, least: int = 1, most: int | None = None) -> None:
     """Raise InvalidArgument unless ``value`` is an int of at least ``least``, and of at most ``most``."""
-    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= (most or value):
+    too_large = isinstance(value, int) and most is not None and value > most
+    if isinstance(value, bool) or not isinstance(value, int) or value < least or too_large:
         allowed = f"of at least {least}" if most is None else f"from {least} to {most}"
         raise InvalidArgument(argument, repr(value), f"a whole number {allowed} is allowed")

@@ -10,7 +10,8 @@ from flashgen.errors import check_choice, check_positive
 DTYPES = {"float32": "f32", "float16": "f16", "bfloat16": "bf16"}
 """Storage types, and what names of kernels call them."""
 
-ALIGNMENTS = (None, "bottom-right", "top-left")
+CAUSAL = ("bottom-right", "top-left")
+ALIGNMENTS = (None, *CAUSAL)
 
 
 @dataclass(frozen=True)
@@ -51,7 +52,7 @@ class Problem:
         check_positive("head_dim_v", self.head_dim_v)
         check_choice("dtype", self.dtype, DTYPES)
         if self.causal is not None:
-            check_choice("causal", self.causal, ALIGNMENTS[1:])
+            check_choice("causal", self.causal, CAUSAL)
 
     @property
     def name(self) -> str:

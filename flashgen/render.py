@@ -129,7 +129,10 @@ class Walker:
         return str(self.macro(self.language.expressions, s)(s, *(o.name for o in s.ins)))
 
     def extents(self) -> list[str]:
-        """What extents of arrays are: `tiles = ceildiv(Nk, 512)`. After ``block``, which inlines numbers."""
+        """What extents of arrays are: `tiles = ceildiv(Nk, 512)`. After ``block``, which inlines numbers.
+
+        Only what one of these is made of is inlined: their own names are read by loops, too, or by nothing.
+        """
         named = (self.spelled(s) for s in self.kernel.extents if not s.inline)
         return [f"{s.outs[0].name} = {self.value(s)}" for s in named]
 

@@ -48,8 +48,8 @@ constexpr isize lanes = 8, unroll = 4;  // floats in a vector; vectors that a sw
 constexpr isize micro_rows = 6;  // rows of a register block of a matrix product; columns: a panel's
 constexpr int max_threads = 1024;
 #define INLINE inline __attribute__((always_inline))
-#define UNROLL _Pragma("GCC unroll 16")  // a loop over values in registers
 #define INLINE_LAMBDA __attribute__((always_inline))
+#define UNROLL _Pragma("GCC unroll 16")  // a loop over values in registers: at most as many as a vector's lanes, or 16
 
 // Vectors of 8 floats: AVX2 and FMA.
 typedef __m256 vec;
@@ -319,7 +319,7 @@ template <isize P, isize K, isize W, class T> INLINE void pack_transposed(Panels
   memset(out.p + panels * K * W, 0, (P - panels) * K * W * sizeof(float));
 }
 
-// Panels of columns: out[a][k][x] = in[k][W a + x], where `in` has C columns.
+// Panels of columns: out[a][k][x] = in[k][W a + x], where `in` has C columns; row by row, as they lie in memory.
 template <isize C, isize P, isize K, isize W, class T> INLINE void pack(Panels<P, K, W> out, View<T> in) {
   for (isize k = 0; k < in.rows; ++k)
     for (isize a = 0; a < P; ++a) {

@@ -11,9 +11,11 @@ from flashgen.plan.model import KernelPlan
 from flashgen.problem import Problem
 from flashgen.schedule import Schedule
 
-QUERY_STEPS, KEY_STEPS = (16, 32, 1024), (64, 128, 256, 4096)
-"""Numbers of queries, and of keys, up to which a smaller tile may pay; the last of each: with more of both, a
-larger one may, and up to so many keys splitting them does not."""
+SHORT_QUERIES, SHORT_KEYS = (16, 32), (64, 128, 256)
+"""Numbers of queries, and of keys, up to which a smaller tile may pay."""
+MANY_QUERIES, MANY_KEYS = 1024, 4096
+"""With more of both larger tiles may pay, and with more keys to split them."""
+QUERY_STEPS, KEY_STEPS = (*SHORT_QUERIES, MANY_QUERIES), (*SHORT_KEYS, MANY_KEYS)
 ROW_STEPS = (1, 4, 8, 16)
 """Rows that a group has, its heads times their queries, up to which tiles of as many rows may pay."""
 

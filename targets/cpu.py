@@ -10,7 +10,7 @@ from flashgen.plan.layout import TileLayout, round_up
 from flashgen.plan.model import KernelPlan
 from flashgen.problem import Problem
 from flashgen.schedule import Schedule
-from flashgen.targets.base import KEY_STEPS, QUERY_STEPS, ROW_STEPS, Target
+from flashgen.targets.base import MANY_KEYS, MANY_QUERIES, ROW_STEPS, SHORT_KEYS, SHORT_QUERIES, Target
 
 FLOAT = 4  # bytes
 LAYERS = {
@@ -27,6 +27,8 @@ cache, and so many columns that what is done once a tile counts for little."""
 LONG_ROWS = 128
 """Queries of a tile where K and V of a head leave the second-level cache and come from afar for each tile: 3
 percent less time than with 64, for 8192 keys of D 128."""
+LEAST_COLUMNS, MOST_COLUMNS = 64, 512
+"""Of a tile that a target chooses. What is done once a step counts for little at 512."""
 PART = 1024
 """Keys of a part: reading them takes a thread longer than it takes to start one, and 32 threads find work in
 32768 keys."""
@@ -52,7 +54,7 @@ class Cpu(Target):
     operand's row and one of the other's fit the vector registers."""
     max_threads: ClassVar[int] = 1024
     """Threads that a kernel can be told to use."""
-    rows: ClassVar[int] = 64
+    tile_rows: ClassVar[int] = 64
     """Queries of a tile; see ``tiles``. A product has smaller register blocks for what ``micro`` leaves."""
     second_level: ClassVar[int] = 512 << 10
     """Bytes of a second-level cache that scores and panels may take; the processors measured have 1 MiB."""
@@ -74,12 +76,12 @@ class Cpu(Target):
 
     def fill(self, problem: Problem, schedule: Schedule) -> Schedule:
         panel = self.micro[1] if schedule.panel is None else schedule.panel
-        rows, cols = self.tiles(problem) if panel else IN_PLACE_TILES
+        rows, cols = self.tiles(problem, schedule.br) if panel else IN_PLACE_TILES
         hoist = bool(panel) and schedule.order == "q-outer"
         return replace(
             schedule,
             br=schedule.br or rows,
-            bc=schedule.bc or divide(schedule.split_keys, cols),
+            bc=schedule.bc or columns_of(schedule.split_keys, cols),
             panel=panel,
             hoist_packs=hoist if schedule.hoist_packs is None else schedule.hoist_packs,
             group_rows=bool(schedule.group_rows),
@@ -93,37 +95,42 @@ class Cpu(Target):
         takes 1.2 to 2 times as long as on panels (measured for D of 64 and 128). Up to 16 rows, the queries
         of a group are one tile: K and V are then read once, and nothing else takes as long. That tile is all
         there is to do for a group, so threads share its keys where there are many; for any number of heads,
-        so that a row's bits do not depend on it.
+        so that a row's bits do not depend on it. Long calls get the rows that LONG_ROWS speaks of.
         """
-        cols = next((n for n in KEY_STEPS[:-1] if key_len <= n), None)
-        bc = schedule.bc or (cols and divide(schedule.split_keys, round_up(cols, self.micro[1])))
+        cols = next((round_up(n, self.micro[1]) for n in SHORT_KEYS if key_len <= n), None)
+        bc = schedule.bc or (cols if not schedule.split_keys else None)
         few = next((n for n in ROW_STEPS if rows <= n), None)
         packs = schedule.panel or schedule.hoist_packs
         if few and not packs and schedule.group_rows is not False and (schedule.br or 0) <= ROW_STEPS[-1]:
             br, parts = schedule.br or few, schedule.split_keys
             can_split = schedule.order == "q-outer" and schedule.lazy_rescale
-            if parts is None and can_split and key_len > KEY_STEPS[-1]:
+            if parts is None and can_split and key_len > MANY_KEYS:
                 parts = round_up(PART, bc or IN_PLACE_TILES[1])
             return replace(schedule, br=br, bc=bc, panel=0, group_rows=True, split_keys=parts)
-        queries = next((n for n in QUERY_STEPS[:-1] if query_len <= n), None)
-        if query_len > QUERY_STEPS[-1] and key_len > KEY_STEPS[-1]:
+        queries = next((n for n in SHORT_QUERIES if query_len <= n), None)
+        if (
+            query_len > MANY_QUERIES
+            and key_len > MANY_KEYS
+            and schedule.order == "q-outer"
+            and schedule.panel != 0
+        ):
             queries = LONG_ROWS
         return replace(schedule, br=schedule.br or queries, bc=bc)
 
-    def tiles(self, problem: Problem) -> tuple[int, int]:
-        """Br and Bc for products on panels.
+    def tiles(self, problem: Problem, br: int | None = None) -> tuple[int, int]:
+        """Br, unless it is stated, and Bc for products on panels.
 
         A step streams its panels of K and V past register blocks; from one query tile to the next the scores
-        and the larger of the two panels stay in the second-level cache. Bc is as large as that allows, from
-        512 keys down to 64, where what is done once a step counts for little. 64 rows use what they read of a
-        panel often enough, leave many tiles for threads, and are cut little by a causal mask. Of the peak
-        (avx512, one thread), with 64 rows and with 182: 2048 keys of D 64 0.80 and 0.80, causal 0.755 and
-        0.737, 128 keys 0.57 and 0.47; 2048 of D 128, causal, 0.785 and 0.776.
+        and the larger of the two panels stay in the second-level cache, and Bc is as large as that allows. 64
+        rows use what they read of a panel often enough, leave many tiles for threads, and are cut little by a
+        causal mask. Of the peak (avx512, one thread), with 64 rows and with 182: 2048 keys of D 64 0.80 and
+        0.80, causal 0.755 and 0.737, 128 keys 0.57 and 0.47; 2048 of D 128, causal, 0.785 and 0.776.
         """
-        bc, d = 512, max(problem.head_dim, problem.head_dim_v)
-        while FLOAT * bc * (self.rows + d) > self.second_level and bc > 64:
+        rows, d = br or self.tile_rows, max(problem.head_dim, problem.head_dim_v)
+        bc = MOST_COLUMNS
+        while bc > LEAST_COLUMNS and FLOAT * bc * (rows + d) > self.second_level:
             bc //= 2
-        return self.rows, bc
+        return rows, bc
 
     def check(self, problem: Problem, schedule: Schedule) -> None:
         if schedule.panel not in (0, self.micro[1]):
@@ -150,9 +157,21 @@ class Cpu(Target):
         return FLOAT * (br * (2 * d + 2 * dv + 2 * bc) + packed)
 
 
-def divide(part: int | None, cols: int) -> int:
-    """The most columns up to ``cols`` of which a part of the keys, where there are parts, is a multiple."""
-    return next(n for n in range(cols, 0, -1) if not part or part % n == 0)
+def columns_of(part: int | None, cols: int) -> int:
+    """``cols``; or, where keys come in parts, columns of which a part is a multiple, up to that if possible.
+
+    Raises InvalidArgument where all of them would be slivers.
+    """
+    if not part:
+        return cols
+    for most in (cols, MOST_COLUMNS):
+        found = next(n for n in range(min(most, part), 0, -1) if part % n == 0)
+        if found >= LEAST_COLUMNS or found == part:
+            return found
+    allowed = (
+        f"a multiple of some number from {LEAST_COLUMNS} to {MOST_COLUMNS} is allowed, or with bc one of bc"
+    )
+    raise InvalidArgument("split_keys", part, allowed)
 
 
 class Avx2(Cpu):

@@ -207,6 +207,8 @@ def test_tiles_suit_the_lengths(emitted: list) -> None:
     for query_len, key_len in (1024, 4097), (1025, 4096), (1025, 4097):
         schedule = Avx2().suit(Problem(4), Schedule(), query_len, key_len, query_len)
         assert schedule.br == (128 if query_len > 1024 and key_len > 4096 else None)
+    for stated in (Schedule(panel=0), Schedule(order="kv-outer"), Schedule(br=40)):
+        assert Avx2().suit(Problem(4), stated, 1025, 4097, 1025) == stated
     flashgen.attention(q[:, :, :1], k, v, target="avx2", schedule=Schedule(br=18))
     assert emitted[-1][1].br == 18
 

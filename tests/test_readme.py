@@ -10,6 +10,7 @@ from flashgen.cli.derive import outlines
 from flashgen.emission import source
 from flashgen.passes.pipeline import REGISTRY
 from flashgen.problem import Problem
+from flashgen.runtime.compiler import OPTIMIZE
 from flashgen.schedule import Schedule
 from flashgen.targets.cpu import Avx2
 
@@ -36,6 +37,13 @@ def test_cases() -> None:
     """The table of what flashgen bench measures has each case as it is."""
     rows = re.findall(r"^\| ([PD]\d) \| (.*) \| (.*) \|$", README, re.MULTILINE)
     assert rows == [(case.name, case.label, case.words) for case in CASES.values()]
+
+
+def test_how_to_compile() -> None:
+    """As the runtime does, in the README, in a kernel's header and in the help of emit."""
+    texts = README, source(Problem(8), Schedule(), Avx2()), (ROOT / "flashgen/cli/emit.py").read_text()
+    for text in texts:
+        assert re.findall(r"-std=c\+\+17 (-O\S+)", text) == [OPTIMIZE]
 
 
 def test_threads() -> None:

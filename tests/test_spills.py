@@ -45,9 +45,11 @@ def product_loops(target: Cpu, problem: Problem, schedule: Schedule, folder: Pat
     """Of the kernel, compiled as users do, the loops over the contraction of whole register blocks."""
     source = folder / "kernel.cpp"
     source.write_text(emission.emit(problem, schedule, target).source)
-    assembly = folder / "kernel.s"
+    assembly, compiler = folder / "kernel.s", find_compiler()
+    if "clang" in compiler.version or compiler.is_zig:
+        pytest.skip("reads the labels of g++")
     flags = (*BASE_FLAGS, *target.flags)
-    subprocess.run([*find_compiler().command, *flags, "-S", "-o", assembly, source], check=True)
+    subprocess.run([*compiler.command, *flags, "-S", "-o", assembly, source], check=True)
     rows, vectors = target.micro[0], target.micro[1] // target.lanes
 
     def is_block(loop: list[str]) -> bool:

@@ -341,10 +341,26 @@ def test_many_keys_of_few_rows_are_split(target: Cpu) -> None:
 
 @each_target
 def test_open_columns_follow_a_stated_part(target: Cpu) -> None:
-    """For every length and with and without panels; otherwise some calls would be refused, others not."""
-    for part in (1, 40, 1000, 1009, 4096, MAX_PART):
-        for rows, key_len in ((1, 10), (1, 300), (1, 5000), (64, 10), (64, 200), (64, 5000)):
-            asked = target.suit(Problem(64), Schedule(split_keys=part), rows, key_len, rows)
-            bc = target.complete(Problem(64), asked).bc
-            assert bc and part % bc == 0 and bc <= 512
+    """For every length, with and without panels: else some calls would be refused, others not."""
+    lengths = [(1, 10), (1, 300), (1, 5000), (64, 10), (64, 200), (2000, 5000)]
+
+    def columns(part: int, rows: int, key_len: int) -> int:
+        bc = target.complete(
+            Problem(64), target.suit(Problem(64), Schedule(split_keys=part), rows, key_len, rows)
+        ).bc
+        assert bc is not None
+        return bc
+
+    for part in (1, 40, 100, 1000, 2 * 257, 4096, MAX_PART):
+        found = {columns(part, *length) for length in lengths}
+        assert all(part % bc == 0 and min(64, part) <= bc <= 512 for bc in found), part
     assert target.complete(Problem(64), Schedule(split_keys=1000)).bc == 500
+    for part in (67 * 521, 1009):  # a divisor from 64 to 512, and none
+        for length in lengths:
+            if part == 1009:
+                with pytest.raises(
+                    InvalidArgument, match="split_keys is 1009; a multiple of some number from 64"
+                ):
+                    columns(part, *length)
+            else:
+                assert columns(part, *length) == 67

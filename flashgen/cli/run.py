@@ -26,7 +26,7 @@ from flashgen.cli.options import (
 )
 from flashgen.cli.output import check_output, write
 from flashgen.errors import InvalidArgument, check_choice, check_positive
-from flashgen.problem import ALIGNMENTS, DTYPES, Problem
+from flashgen.problem import CAUSAL, DTYPES, Problem
 from flashgen.schedule import Schedule
 from flashgen.targets import TARGETS, find
 from flashgen.targets.base import Target
@@ -121,7 +121,7 @@ def run(
     if dtype is not None:
         check_choice("dtype", dtype, DTYPES)
     if causal is not None:  # asked for before FILE, which --causal takes for its value where it stands before
-        check_choice("causal", causal, ALIGNMENTS[1:])
+        check_choice("causal", causal, CAUSAL)
     check_outputs(out, lse)
     machine = find(target) if target is not None else widest()
     schedule = Schedule(

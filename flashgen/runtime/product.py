@@ -23,7 +23,7 @@ TRIAL_ROUNDS = 4
 def measure_product(
     target: Cpu, threads: int = 1, seconds: float = 0.004, clock: Callable[[], float] = time.perf_counter
 ) -> float:
-    """GFLOP/s of a product of tiles of a kernel's size, all ``threads`` together.
+    """GFLOP/s of a product of tiles in the first- and second-level caches, all ``threads`` together.
 
     target: gives the instructions. seconds: about how long it takes. clock: of each thread; see time_threads.
 

@@ -35,7 +35,7 @@ template <isize P, isize K, isize W, class T> INLINE void pack_transposed(Panels
   memset(out.p + panels * K * W, 0, (P - panels) * K * W * sizeof(float));
 }
 
-// Panels of columns: out[a][k][x] = in[k][W a + x], where `in` has C columns.
+// Panels of columns: out[a][k][x] = in[k][W a + x], where `in` has C columns; row by row, as they lie in memory.
 template <isize C, isize P, isize K, isize W, class T> INLINE void pack(Panels<P, K, W> out, View<T> in) {
   for (isize k = 0; k < in.rows; ++k)
     for (isize a = 0; a < P; ++a) {

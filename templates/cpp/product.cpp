@@ -1,4 +1,4 @@
-// A product of tiles as kernels do them: a packed panel in the first-level cache, all else in the second.
+// A product of tiles, 192 x 64 times 64 x 512: a packed panel in the first-level cache, all else in the second.
 //
 // Chains on registers (peak.cpp) tell little of a neighbour that shares a core and its caches; this has the
 // mix of loads and fused multiply-adds that a kernel has, and sees both.
