@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from flashgen.bench.cases import CASES, FORM, Case, choose_cases, whole_number
-from flashgen.errors import ConflictingOptions, InvalidArgument, check_choice, check_positive
+from flashgen.errors import InvalidArgument, check_choice, check_one, check_positive
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -169,17 +169,14 @@ def bench(
 
 def choose_kind(wanted: dict[str, bool]) -> str:
     """What is measured. Raises ConflictingOptions where two are wanted."""
-    first, *others = [kind for kind, flag in wanted.items() if flag] or ["speed"]
-    if others:
-        raise ConflictingOptions(f"--{first}", f"--{others[0]}")
-    return first
+    check_one({f"--{kind}": flag for kind, flag in wanted.items()})
+    return next((kind for kind, flag in wanted.items() if flag), "speed")
 
 
 def refuse_unused(kind: str, given: Mapping[str, object]) -> None:
     """Raise ConflictingOptions for an option that is given and has no meaning for what is measured."""
     for option in UNUSED[kind]:
-        if given[option] is not None:
-            raise ConflictingOptions(f"--{kind}", f"--{option}")
+        check_one({f"--{kind}": True, f"--{option}": given[option]})
 
 
 def compare_peers(request: Request, names: str) -> None:

@@ -25,7 +25,7 @@ from flashgen.cli.options import (
     SplitKeys,
 )
 from flashgen.cli.output import check_output, write
-from flashgen.errors import InvalidArgument, check_choice, check_positive
+from flashgen.errors import InvalidArgument, check_choice, check_one, check_positive
 from flashgen.problem import ALIGNMENTS, DTYPES, Problem
 from flashgen.schedule import Schedule
 from flashgen.targets import TARGETS, find
@@ -176,12 +176,14 @@ def widest() -> Target:
 def read_inputs(
     file: Path | None, apart: dict[str, Path | None], names: str, dtype: str | None
 ) -> list[ndarray]:
-    """q, k and v, of four dimensions each, rounded to ``dtype``. Raises InvalidArgument or MissingTool."""
+    """q, k and v, of four dimensions each, rounded to ``dtype``.
+
+    Raises InvalidArgument, ConflictingOptions or MissingTool.
+    """
     from flashgen.cli.arrays import load_named, load_npy, stored_as
 
-    given = [f"--{name}" for name, path in apart.items() if path is not None]
-    if file is not None and given:
-        raise InvalidArgument("FILE", f"beside {', '.join(given)}", "one form of input is allowed")
+    for name, path in apart.items():
+        check_one({"FILE": file, f"--{name}": path})
     if file is not None:
         wanted = names.split(",")
         if len(wanted) != 3:
@@ -191,9 +193,8 @@ def read_inputs(
         arrays = {}
         for name, path in apart.items():
             if path is None:
-                raise InvalidArgument(
-                    f"--{name}" if given else "FILE", "missing", "FILE or all of --q, --k and --v are wanted"
-                )
+                missing = f"--{name}" if any(apart.values()) else "FILE"
+                raise InvalidArgument(missing, "missing", "FILE or all of --q, --k and --v are wanted")
             arrays[name] = load_npy(name, path)
     for name, array in arrays.items():
         if array.ndim != 4:
