@@ -108,7 +108,11 @@ REFUSED = {
         ("emit", "--print-ir-after-all", "-o", "missing/kernel.cpp"),
         r"output is 'missing/kernel.cpp'; there is no folder 'missing'$",
     ),
-    "two outputs": (("emit", "--print-ir", "--with-main"), r"--print-ir is beside --with-main; one of them"),
+    "two outputs": (("emit", "--print-ir", "--with-main"), r"with --print-ir, --with-main is not allowed$"),
+    "an output of a pass and another": (
+        ("emit", "--with-main", "--print-ir-after", "build"),
+        r"with --print-ir-after 'build', --with-main is not allowed$",
+    ),
     "main in CUDA": (("emit", "--target", "cuda", "--with-main"), r"with_main is True; target cuda has none"),
     "stages of what is not made": (
         ("emit", "--target", "cuda", "--with-main", "--print-ir-after-all"),
@@ -214,7 +218,7 @@ def test_emit_to_a_name_that_cannot_be(name: str, tmp_path: Path, monkeypatch: p
 
 def test_faults_are_not_dressed_up(monkeypatch: pytest.MonkeyPatch) -> None:
     """Only deliberate refusals are one line: anything else keeps its traceback."""
-    monkeypatch.setattr("flashgen.emission.emit", lambda *args: 1 / 0)
+    monkeypatch.setattr("flashgen.emission.emit", lambda *args, **options: 1 / 0)
     assert isinstance(invoke("emit").exception, ZeroDivisionError)
 
 

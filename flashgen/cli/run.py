@@ -23,6 +23,7 @@ from flashgen.cli.options import (
     Panel,
     RescaleThreshold,
     SplitKeys,
+    make_schedule,
 )
 from flashgen.cli.output import check_output, write
 from flashgen.errors import InvalidArgument, check_choice, check_one, check_positive
@@ -124,18 +125,7 @@ def run(
         check_choice("causal", causal, ALIGNMENTS[1:])
     check_outputs(out, lse)
     machine = find(target) if target is not None else widest()
-    schedule = Schedule(
-        order,
-        br,
-        bc,
-        lazy_rescale,
-        causal_skip,
-        panel,
-        hoist_packs=hoist_packs,
-        group_rows=group_rows,
-        rescale_threshold=rescale_threshold,
-        split_keys=split_keys,
-    )
+    schedule = make_schedule(locals())
     arrays = read_inputs(file, {"q": q, "k": k, "v": v}, names, dtype)
     if out is not None:
         check_has_type(out, arrays[0])
