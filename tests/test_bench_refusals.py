@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
-from flashgen.bench import machine
+from flashgen.bench import room
+from flashgen.bench.measure import expect
 from flashgen.bench.prepare import make_arrays
+from flashgen.bench.standard import standard_attention
 from flashgen.cli.bench import parse_threads
 from flashgen.cli.main import app
 from flashgen.targets.cpu import Avx2
@@ -86,11 +89,9 @@ def test_refused(words: list[str], message: str) -> None:
 def test_a_case_that_does_not_fit_memory_is_refused(
     mode: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """By its arrays: Q, K, V, O, and the reference's O and lse."""
     skip_unless_it_runs(Avx2())
-    assert TINY.array_bytes == sum(x.nbytes for x in make_arrays(TINY)) + 4 * 5 * 8 * (4 + 8) + 4 * 5 * 8
-    monkeypatch.setattr(machine, "MEMINFO", tmp_path / "meminfo")
-    machine.MEMINFO.write_text("MemTotal:  99999999 kB\nMemAvailable:  4096 kB\n")
+    monkeypatch.setattr(room, "MEMINFO", tmp_path / "meminfo")
+    room.MEMINFO.write_text("MemTotal:  99999999 kB\nMemAvailable:  4096 kB\n")
     for words, argument in (
         (["--cases", "P1"], "cases is 'P1'"),
         (["--shape", "1,1,1,1,8192,64"], "shape is"),
@@ -98,8 +99,29 @@ def test_a_case_that_does_not_fit_memory_is_refused(
         done = CliRunner().invoke(app, ["bench", *words, *mode])
         assert done.exit_code == 2
         assert done.stderr.startswith(f"error: {argument}")
-        assert "; arrays that take up to 0.0 GiB, the memory that is free, are allowed; these" in done.stderr
-    machine.check_fits([TINY])
+        assert "; arrays that take up to 4.0 MiB, the memory that is free, are allowed; these" in done.stderr
+    room.check_fits([TINY])
+
+
+def test_memory_is_counted_by_the_arrays() -> None:
+    """Q, K, V, O, and the reference's O and lse."""
+    q, k, v = make_arrays(TINY)
+    o, _ = standard_attention(q, k, v)
+    expected = expect(TINY.problem, q, k, v, 1.0)
+    assert TINY.array_bytes == sum(x.nbytes for x in (q, k, v, o, expected.o, expected.lse))
+
+
+def test_where_free_memory_is_not_known_no_case_is_refused(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(room, "MEMINFO", tmp_path / "meminfo")
+    room.MEMINFO.write_text("MemTotal:  1 kB\n")
+    room.check_fits([replace(TINY, batch=10**18)])
+
+
+def test_sizes_in_words() -> None:
+    sizes = ((1 << 20) - 1, (1 << 30) - (1 << 20), 1 << 30, 5 << 39)
+    assert [*map(room.in_words, sizes)] == ["1.0 MiB", "1023.0 MiB", "1.0 GiB", "2,560.0 GiB"]
 
 
 def test_threads() -> None:

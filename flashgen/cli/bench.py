@@ -139,7 +139,7 @@ def bench(
       flashgen bench --memory --threads 1,2
       flashgen bench --hardware
     """
-    from flashgen.bench.machine import check_fits
+    from flashgen.bench.room import check_fits
 
     kind = choose_kind({"ablate": ablate, "memory": memory, "hardware": hardware})
     given = {"peers": peers, "turns": turns, "clock": clock, "chart": chart_file, "json": json_file}
