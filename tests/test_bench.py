@@ -60,11 +60,20 @@ def test_the_help_says_what_each_case_is_and_how_many_turns_figures_need() -> No
     for case in CASES.values():
         assert [case.name, case.label, case.words] in lines
     assert f"of which fewer than {FEWEST} count are marked {FEW}." in " ".join(text.split())
-    assert (
-        parse_shape("2,8,4,1,9,16").words
-        == "decoding: 1 query, 9 keys, 8 heads of 16 on 4 of K and V, 2 sequences"
-    )
-    assert parse_shape("1,4,4,3,9,16,causal").words == "prefill: 3 queries, 9 keys, 4 heads of 16, causal"
+
+
+@pytest.mark.parametrize(
+    ("shape", "words"),
+    [
+        ("2,8,4,1,9,16", "decoding: 1 query, 9 keys, 8 heads of 16 on 4 of K and V, 2 sequences"),
+        ("1,4,4,3,9,16,causal", "prefill: 3 queries, 9 keys, 4 heads of 16, causal"),
+        ("1,4,4,9,9,16", "prefill: 9 queries and keys, 4 heads of 16"),
+        ("1,1,1,1,1,8", "decoding: 1 query, 1 key, 1 head of 8"),
+        ("1,2,1,3,1,8", "prefill: 3 queries, 1 key, 2 heads of 8 on 1 of K and V"),
+    ],
+)
+def test_a_shape_in_words(shape: str, words: str) -> None:
+    assert parse_shape(shape).words == words
 
 
 def test_cases_are_chosen_by_name_and_by_shape() -> None:

@@ -29,7 +29,7 @@ REFUSED = {
     "below zero": (["--shape", "-1,1,1,2,2,8"], "shape is '-1,1,1,2,2,8'; B,Hq,Hkv,Nq,Nk,D[,causal] is"),
     "digits": (
         ["--shape", f"1,1,1,2,2,{MANY}"],
-        f"shape is '1,1,1,2,2,{MANY}'; B,Hq,Hkv,Nq,Nk,D[,causal] is",
+        f"shape is '1,1,1,2,2,{MANY}'; B,Hq,Hkv,Nq,Nk,D[,causal] is allowed, numbers of up to 18 digits\n",
     ),
     "memory": (
         ["--shape", "99999999999,2,2,4,5,8"],
