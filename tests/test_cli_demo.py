@@ -21,7 +21,7 @@ from flashgen.bench.standard import standard_attention
 from flashgen.bench.tasks import EMITTED_1, EMITTED_2, LAZY, Q_OUTER, STANDARD_TITLE, Row
 from flashgen.bench.turns import Patience
 from flashgen.cli import demo as demo_module
-from flashgen.cli import demo_timing, terminal
+from flashgen.cli import demo_timing, progress
 from flashgen.cli.demo_report import PASSES, against_numpy, change, explain, make_table, one_head
 from flashgen.cli.demo_timing import EIGHT, ONE, Task, make_tasks
 from flashgen.cli.main import app
@@ -173,9 +173,9 @@ def test_one_processor_is_enough(made_up: dict[int, Sequence[Task]], monkeypatch
 
 def test_each_input_is_a_stage(made_up: dict[int, Sequence[Task]], monkeypatch: pytest.MonkeyPatch) -> None:
     """Of the progress that is told, from the first on, as if the work had taken long."""
-    lines = terminal.Lines()
+    lines = progress.Lines()
     lines.begin()
-    monkeypatch.setattr(terminal, "progress", lambda: nullcontext(lines))
+    monkeypatch.setattr(progress, "progress", lambda: nullcontext(lines))
     done = CliRunner().invoke(app, ["demo"])
     counts = ("1 thread", "2 threads")
     stages = [f"{name}, on {threads}" for threads in counts for name in (EIGHT, ONE)]

@@ -221,7 +221,7 @@ def compare_memory(request: Request, names: str) -> None:
     from flashgen.bench.report import Notes, count, missing
     from flashgen.bench.tasks import OURS
     from flashgen.cli.output import write_text
-    from flashgen.cli.terminal import progress
+    from flashgen.cli.progress import progress
 
     memory.check_system()
     present, absent = choose_peers(names)
@@ -244,7 +244,7 @@ def compare_algorithms(request: Request) -> None:
     """Standard attention, FlashAttention-1 and -2, timed and counted, a table for each case."""
     from flashgen.bench import count, hardware
     from flashgen.bench.results import Results
-    from flashgen.cli.terminal import progress
+    from flashgen.cli.progress import progress
 
     count.find_valgrind()
     results = Results(measure(request, lambda case: list(hardware.TITLES)), request.cases)
@@ -262,7 +262,7 @@ def measure(request: Request, methods: Callable[[Case], Sequence[str]]) -> list[
     """The rows of a request, with a bar while they come."""
     from flashgen.bench import run
     from flashgen.bench.report import count
-    from flashgen.cli.terminal import progress
+    from flashgen.cli.progress import progress
 
     with progress() as bars:
         total = len(request.threads) * sum(len(methods(case)) for case in request.cases)

@@ -42,7 +42,7 @@ def demo(
     from flashgen.bench.report import count
     from flashgen.cli.demo_report import report
     from flashgen.cli.demo_timing import make_tasks
-    from flashgen.cli.terminal import progress
+    from flashgen.cli.progress import progress
     from flashgen.runtime.cpu_features import best_target
     from flashgen.runtime.threads import available_threads
 

@@ -222,8 +222,8 @@ def compute(
 ) -> Result:
     """Compile, call, time and check. Raises what flashgen.compile and its kernels raise."""
     from flashgen.bench.measure import expect, operations
-    from flashgen.cli.run_timing import make_probe, time_calls
-    from flashgen.cli.terminal import progress
+    from flashgen.cli.progress import progress
+    from flashgen.cli.run_timing import make_probe, time_beside_probes
     from flashgen.emission import variant
 
     q, k, v = arrays
@@ -237,7 +237,8 @@ def compute(
         call, used = prepare(problem, arrays, factor, schedule, machine, threads)
         o, lse = call()
         bars.update(step, description="calling", total=repeat, completed=0)
-        timing = time_calls(call, make_probe(machine, used), repeat, lambda: bars.advance(step))
+        probe = make_probe(machine, used)
+        timing = time_beside_probes(call, probe, repeat, lambda: bars.advance(step))
         bars.update(step, description="checking", total=batch * hq, completed=0)
         expected = expect(problem, q, k, v, factor, lambda: bars.advance(step))
     o_deviation, lse_deviation = expected.deviations(o, lse)
