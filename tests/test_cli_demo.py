@@ -22,7 +22,7 @@ from flashgen.bench.tasks import EMITTED_1, EMITTED_2, LAZY, Q_OUTER, STANDARD_T
 from flashgen.bench.turns import Patience
 from flashgen.cli import demo as demo_module
 from flashgen.cli import demo_timing, progress
-from flashgen.cli.demo_report import PASSES, against_numpy, change, explain, make_table, one_head
+from flashgen.cli.demo_report import PASSES, against_numpy, by_pass, change, explain, make_table, one_head
 from flashgen.cli.demo_timing import EIGHT, ONE, Task, make_tasks
 from flashgen.cli.main import app
 from flashgen.errors import KernelFailure
@@ -245,6 +245,18 @@ def test_numpy_is_explained_only_where_every_figure_says_so() -> None:
     ):
         text = against_numpy(rows_where(made), Avx2())
         assert text.startswith("FlashAttention-2 against NumPy") and NUMPY_REASON not in text
+
+
+def test_a_pass_is_explained_only_where_its_figures_say_so() -> None:
+    reason, others = "O is divided once", "a row's O, maximum and sum leave the workspace"
+    assert f"lazy-rescale ({reason}, not at every key tile) -25.0 %" in by_pass(rows_where(lambda row: row))
+    for made, step in (
+        (lambda row: slower(row, 1.4, EIGHT, LAZY, 1), "lazy-rescale +5.0 % ("),
+        (lambda row: disturbed(row, EIGHT, EMITTED_1, 1), "lazy-rescale ~-25.0 % ("),
+    ):
+        text = by_pass(rows_where(made))
+        assert f": {step}quartiles " in text and reason not in text
+        assert f"order q-outer ({others}) -" in text
 
 
 def test_one_head_is_explained_only_where_its_figures_say_so() -> None:

@@ -61,10 +61,11 @@ def demo(
             for _ in task.methods
         ]
         bars.update(step, description=stages[0], total=len(stages))
+        stages.append("done")
         for threads, tasks in runs.items():
             for row in rows_of(tasks, threads):
                 rows.append(row)
-                bars.update(step, advance=1, description=[*stages, "done"][len(rows)])
+                bars.update(step, advance=1, description=stages[len(rows)])
     report(rows, target)
     if any(not row.bound_share <= 1 for row in rows):
         raise typer.Exit(WRONG)
