@@ -17,7 +17,7 @@ from flashgen.bench.memory import Usage
 from flashgen.bench.peers.base import Peer, Prepared
 from flashgen.bench.prepare import Arrays, make_arrays, prepare
 from flashgen.bench.record import to_json
-from flashgen.bench.report import FEW, Notes, line, make_table, summary
+from flashgen.bench.report import MARK, Notes, line, make_table, summary
 from flashgen.bench.results import Results
 from flashgen.bench.standard import standard_attention
 from flashgen.bench.tasks import CANNOT, FAILED, OURS, RIGHT, SGEMM, WRONG, Row, Task
@@ -59,7 +59,7 @@ def test_the_help_says_what_each_case_is_and_how_many_turns_figures_need() -> No
     lines = [line.split(maxsplit=2) for line in text.splitlines()]
     for case in CASES.values():
         assert [case.name, case.label, case.words] in lines
-    assert f"of which fewer than {FEWEST} count are marked {FEW}." in " ".join(text.split())
+    assert f"of which fewer than {FEWEST} count are marked {MARK}." in " ".join(text.split())
 
 
 @pytest.mark.parametrize(
@@ -298,8 +298,9 @@ def test_columns_have_names_of_their_own_and_are_explained() -> None:
     titles = [" ".join(str(column.header).split()) for column in make_table(a_run(), Notes()).columns]
     assert len(set(titles)) == len(titles)
     text = " ".join(summary(a_run(), [], "wall"))
-    for title in titles[-4:]:
-        assert f"{title}: " in text
+    words = ["peak", "our share", "times best peer", "turns"]
+    assert titles[-4:] == words
+    assert all(f"{word}: " in text for word in words)
     assert "- stands where there is no share" in text
 
 

@@ -121,7 +121,8 @@ def run(
     check_positive("repeat", repeat)
     if dtype is not None:
         check_choice("dtype", dtype, DTYPES)
-    if causal is not None:  # asked for before FILE, which --causal takes for its value where it stands before
+    # `run --causal FILE` takes FILE for the alignment: say so, not that FILE is missing
+    if causal is not None:
         check_choice("causal", causal, ALIGNMENTS[1:])
     check_outputs(out, lse)
     machine = find(target) if target is not None else widest()
@@ -308,14 +309,14 @@ def report(result: Result) -> None:
     """The table on standard output."""
     from rich.table import Table
 
-    from flashgen.bench.report import FEW, count
+    from flashgen.bench.report import MARK, count
     from flashgen.cli.terminal import console
 
     shapes = ", ".join(f"{name} {x.shape}" for name, x in zip("qkv", result.arrays, strict=True))
     timing = result.timing
     where = count(result.threads) if result.threads else "with copies to the GPU and back"
     speed = result.operations / timing.median / 1e9
-    mark = FEW if timing.disturbed else ""
+    mark = MARK if timing.disturbed else ""
     table = Table(show_header=False, box=None)
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold")
@@ -329,7 +330,7 @@ def report(result: Result) -> None:
     table.add_row("speed", f"{mark}{speed:.4g} GFLOP/s in the two products")
     if timing.disturbed:
         fell = f"the machine's speed beside the calls fell to {timing.steadiness:.2f} of its best"
-        table.add_row(FEW, f"marks what was disturbed: {fell}, so there is no share of the peak")
+        table.add_row(MARK, f"marks what was disturbed: {fell}, so there is no share of the peak")
     elif timing.peak is not None:
         table.add_row(
             "share of peak", f"{speed / timing.peak:.3g} of {timing.peak:.4g} GFLOP/s, measured beside it"
