@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from flashgen.cli.main import app
+from flashgen.cli.main import USAGE_ERROR, app
 
 COMMANDS = ("emit", "opt", "run", "targets", "demo", "bench")
 
@@ -214,6 +214,13 @@ def test_emit_to_a_name_that_cannot_be(name: str, tmp_path: Path, monkeypatch: p
     assert done.exit_code == 2
     assert re.fullmatch(rf"error: output is '{name}'; it cannot be written \(.+\)\n", done.stderr)
     assert Path("loop.cpp").is_symlink()
+
+
+def test_the_parsers_refusals_are_clicks_usage_errors() -> None:
+    """Whatever place Typer takes Click from."""
+    assert USAGE_ERROR.__name__ == "UsageError"
+    assert USAGE_ERROR.__module__.endswith("click.exceptions")
+    assert USAGE_ERROR("no such word").format_message() == "no such word"
 
 
 def test_faults_are_not_dressed_up(monkeypatch: pytest.MonkeyPatch) -> None:
