@@ -9,7 +9,7 @@ from importlib.metadata import version
 from xdsl.passes import ModulePass
 
 from flashgen.errors import InvalidArgument
-from flashgen.passes.pipeline import lower
+from flashgen.passes.pipeline import After, lower
 from flashgen.plan.barriers import with_barriers
 from flashgen.plan.launch import LaunchPlan, launch_plan
 from flashgen.plan.model import KernelPlan
@@ -40,11 +40,13 @@ def emit(
     target: Target,
     with_main: bool = False,
     passes: Sequence[ModulePass] | None = None,
+    after: After | None = None,
 ) -> Emitted:
     """The whole file for one kernel. The schedule's open fields are filled by the target.
 
     with_main: add a ``main`` that checks the kernel on random input; of C++ only.
     passes: to run in place of the schedule's own: an experiment, as its header says.
+    after: sees the module as built, under "build", and as each pass leaves it.
 
     Raises InvalidArgument or TargetLimit where the two do not fit, IllegalPass where a pass refuses.
     """
@@ -52,7 +54,7 @@ def emit(
         raise InvalidArgument("with_main", with_main, f"target {target.name} has none; those in C++ do")
     schedule = target.complete(problem, schedule)
     name, language = variant(problem, schedule, target), languages(target.language)
-    kernel = kernel_plan(problem, schedule, target, passes)
+    kernel = kernel_plan(problem, schedule, target, passes, after)
     launch = launch_plan(kernel, target.block_threads) if target.block_threads else None
     walker = Walker(language, kernel)
     body = walker.block(kernel.body)
@@ -96,10 +98,14 @@ def source(problem: Problem, schedule: Schedule, target: Target, with_main: bool
 
 
 def kernel_plan(
-    problem: Problem, schedule: Schedule, target: Target, passes: Sequence[ModulePass] | None = None
+    problem: Problem,
+    schedule: Schedule,
+    target: Target,
+    passes: Sequence[ModulePass] | None = None,
+    after: After | None = None,
 ) -> KernelPlan:
-    """What is emitted for a complete schedule; ``passes`` in place of its own."""
-    module = lower(problem, schedule, passes=passes)
+    """What is emitted for a complete schedule; ``passes`` in place of its own, ``after`` sees each stage."""
+    module = lower(problem, schedule, after, passes)
     kernel = plan(module, target.layout, languages(target.language).reserved)
     return with_barriers(kernel) if target.block_threads else kernel
 

@@ -6,7 +6,7 @@ A message is one line: the argument, its value and what is allowed. The command 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 
 class FlashgenError(Exception):
@@ -22,7 +22,7 @@ class InvalidArgument(FlashgenError, ValueError):
 
 
 class ConflictingOptions(FlashgenError):
-    """Two options of a command that do not go together: names both, the one that decides first."""
+    """Two options of a command that do not go together: names both, each with its value if it takes one."""
 
     def __init__(self, given: str, refused: str):
         super().__init__(f"with {given}, {refused} is not allowed")
@@ -59,6 +59,17 @@ class CompileFailure(FlashgenError):
 
 class KernelFailure(FlashgenError):
     """A compiled kernel reported that it could not run (for instance, out of memory)."""
+
+
+def check_one(options: Mapping[str, object]) -> None:
+    """Raise ConflictingOptions where more than one is given; None and False stand for one that is not."""
+    given = [
+        name if value is True else f"{name} {str(value)!r}"
+        for name, value in options.items()
+        if value is not None and value is not False
+    ]
+    if len(given) > 1:
+        raise ConflictingOptions(given[0], given[1])
 
 
 def check_choice(argument: str, value: object, choices: Iterable[object]) -> None:

@@ -17,7 +17,7 @@ from flashgen.bench.memory import Usage
 from flashgen.bench.peers.base import Peer, Prepared
 from flashgen.bench.prepare import Arrays, make_arrays, prepare
 from flashgen.bench.record import to_json
-from flashgen.bench.report import FEW, Notes, line, make_table, summary
+from flashgen.bench.report import MARK, Notes, line, make_table, summary
 from flashgen.bench.results import Results
 from flashgen.bench.standard import standard_attention
 from flashgen.bench.tasks import CANNOT, FAILED, OURS, RIGHT, SGEMM, WRONG, Row, Task
@@ -59,12 +59,21 @@ def test_the_help_says_what_each_case_is_and_how_many_turns_figures_need() -> No
     lines = [line.split(maxsplit=2) for line in text.splitlines()]
     for case in CASES.values():
         assert [case.name, case.label, case.words] in lines
-    assert f"of which fewer than {FEWEST} count are marked {FEW}." in " ".join(text.split())
-    assert (
-        parse_shape("2,8,4,1,9,16").words
-        == "decoding: 1 query, 9 keys, 8 heads of 16 on 4 of K and V, 2 sequences"
-    )
-    assert parse_shape("1,4,4,3,9,16,causal").words == "prefill: 3 queries, 9 keys, 4 heads of 16, causal"
+    assert f"of which fewer than {FEWEST} count are marked {MARK}." in " ".join(text.split())
+
+
+@pytest.mark.parametrize(
+    ("shape", "words"),
+    [
+        ("2,8,4,1,9,16", "decoding: 1 query, 9 keys, 8 heads of 16 on 4 of K and V, 2 sequences"),
+        ("1,4,4,3,9,16,causal", "prefill: 3 queries, 9 keys, 4 heads of 16, causal"),
+        ("1,4,4,9,9,16", "prefill: 9 queries and keys, 4 heads of 16"),
+        ("1,1,1,1,1,8", "decoding: 1 query, 1 key, 1 head of 8"),
+        ("1,2,1,3,1,8", "prefill: 3 queries, 1 key, 2 heads of 8 on 1 of K and V"),
+    ],
+)
+def test_a_shape_in_words(shape: str, words: str) -> None:
+    assert parse_shape(shape).words == words
 
 
 def test_cases_are_chosen_by_name_and_by_shape() -> None:
@@ -289,8 +298,9 @@ def test_columns_have_names_of_their_own_and_are_explained() -> None:
     titles = [" ".join(str(column.header).split()) for column in make_table(a_run(), Notes()).columns]
     assert len(set(titles)) == len(titles)
     text = " ".join(summary(a_run(), [], "wall"))
-    for title in titles[-4:]:
-        assert f"{title}: " in text
+    words = ["peak", "our share", "times best peer", "turns"]
+    assert titles[-4:] == words
+    assert all(f"{word}: " in text for word in words)
     assert "- stands where there is no share" in text
 
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
-from flashgen.bench import machine
+from flashgen.bench import room
+from flashgen.bench.measure import expect
 from flashgen.bench.prepare import make_arrays
+from flashgen.bench.standard import standard_attention
 from flashgen.cli.bench import parse_threads
 from flashgen.cli.main import app
 from flashgen.targets.cpu import Avx2
@@ -26,7 +29,7 @@ REFUSED = {
     "below zero": (["--shape", "-1,1,1,2,2,8"], "shape is '-1,1,1,2,2,8'; B,Hq,Hkv,Nq,Nk,D[,causal] is"),
     "digits": (
         ["--shape", f"1,1,1,2,2,{MANY}"],
-        f"shape is '1,1,1,2,2,{MANY}'; B,Hq,Hkv,Nq,Nk,D[,causal] is",
+        f"shape is '1,1,1,2,2,{MANY}'; B,Hq,Hkv,Nq,Nk,D[,causal] is allowed, numbers of up to 18 digits\n",
     ),
     "memory": (
         ["--shape", "99999999999,2,2,4,5,8"],
@@ -43,17 +46,29 @@ REFUSED = {
     "clock": (["--clock", "sun"], "clock is 'sun'; one of 'wall', 'cpu' is allowed"),
     "clock of threads": (["--clock", "cpu", "--threads", "1,2"], "clock is 'cpu'; with threads above 1"),
     "turns": (["--turns", "0"], "turns is 0; a whole number of at least 1"),
-    "ablation of peers": (["--ablate", "--peers", "numpy"], "with --ablate, --peers is not allowed"),
+    "ablation of peers": (
+        ["--ablate", "--peers", "numpy"],
+        "with --ablate, --peers 'numpy' is not allowed\n",
+    ),
     "ablation and memory": (["--ablate", "--memory"], "with --ablate, --memory is not allowed"),
     "ablation and hardware": (["--hardware", "--ablate"], "with --ablate, --hardware is not allowed"),
     "memory and hardware": (["--hardware", "--memory"], "with --memory, --hardware is not allowed"),
-    "chart of memory": (["--memory", "--chart", "x.svg"], "with --memory, --chart is not allowed"),
-    "json of hardware": (["--hardware", "--json", "x.json"], "with --hardware, --json is not allowed"),
-    "chart of hardware": (["--hardware", "--chart", "x.svg"], "with --hardware, --chart is not allowed"),
-    "chart of ablation": (["--ablate", "--chart", "x.svg"], "with --ablate, --chart is not allowed"),
-    "peers of hardware": (["--hardware", "--peers", "none"], "with --hardware, --peers is not allowed"),
-    "clock of memory": (["--memory", "--clock", "wall"], "with --memory, --clock is not allowed"),
-    "turns of memory": (["--memory", "--turns", "15"], "with --memory, --turns is not allowed"),
+    "chart of memory": (["--memory", "--chart", "x.svg"], "with --memory, --chart 'x.svg' is not allowed"),
+    "json of hardware": (
+        ["--hardware", "--json", "x.json"],
+        "with --hardware, --json 'x.json' is not allowed",
+    ),
+    "chart of hardware": (
+        ["--hardware", "--chart", "x.svg"],
+        "with --hardware, --chart 'x.svg' is not allowed",
+    ),
+    "chart of ablation": (["--ablate", "--chart", "x.svg"], "with --ablate, --chart 'x.svg' is not allowed"),
+    "peers of hardware": (
+        ["--hardware", "--peers", "none"],
+        "with --hardware, --peers 'none' is not allowed",
+    ),
+    "clock of memory": (["--memory", "--clock", "wall"], "with --memory, --clock 'wall' is not allowed"),
+    "turns of memory": (["--memory", "--turns", "15"], "with --memory, --turns '15' is not allowed"),
     "target": (["--target", "cuda"], "target is 'cuda'; a CPU's target"),
     "json": (["--json", "figures.txt"], "json is 'figures.txt'; a name that ends in .json"),
     "chart": (["--chart", "figures.pdf"], "chart is 'figures.pdf'; a name that ends in .svg, .png"),
@@ -74,11 +89,9 @@ def test_refused(words: list[str], message: str) -> None:
 def test_a_case_that_does_not_fit_memory_is_refused(
     mode: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """By its arrays: Q, K, V, O, and the reference's O and lse."""
     skip_unless_it_runs(Avx2())
-    assert TINY.array_bytes == sum(x.nbytes for x in make_arrays(TINY)) + 4 * 5 * 8 * (4 + 8) + 4 * 5 * 8
-    monkeypatch.setattr(machine, "MEMINFO", tmp_path / "meminfo")
-    machine.MEMINFO.write_text("MemTotal:  99999999 kB\nMemAvailable:  4096 kB\n")
+    monkeypatch.setattr(room, "MEMINFO", tmp_path / "meminfo")
+    room.MEMINFO.write_text("MemTotal:  99999999 kB\nMemAvailable:  4096 kB\n")
     for words, argument in (
         (["--cases", "P1"], "cases is 'P1'"),
         (["--shape", "1,1,1,1,8192,64"], "shape is"),
@@ -86,8 +99,29 @@ def test_a_case_that_does_not_fit_memory_is_refused(
         done = CliRunner().invoke(app, ["bench", *words, *mode])
         assert done.exit_code == 2
         assert done.stderr.startswith(f"error: {argument}")
-        assert "; arrays that take up to 0.0 GiB, the memory that is free, are allowed; these" in done.stderr
-    machine.check_fits([TINY])
+        assert "; arrays that take up to 4.0 MiB, the memory that is free, are allowed; these" in done.stderr
+    room.check_fits([TINY])
+
+
+def test_memory_is_counted_by_the_arrays() -> None:
+    """Q, K, V, O, and the reference's O and lse."""
+    q, k, v = make_arrays(TINY)
+    o, _ = standard_attention(q, k, v)
+    expected = expect(TINY.problem, q, k, v, 1.0)
+    assert TINY.array_bytes == sum(x.nbytes for x in (q, k, v, o, expected.o, expected.lse))
+
+
+def test_where_free_memory_is_not_known_no_case_is_refused(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(room, "MEMINFO", tmp_path / "meminfo")
+    room.MEMINFO.write_text("MemTotal:  1 kB\n")
+    room.check_fits([replace(TINY, batch=10**18)])
+
+
+def test_sizes_in_words() -> None:
+    sizes = ((1 << 20) - 1, (1 << 30) - (1 << 20), 1 << 30, 5 << 39)
+    assert [*map(room.in_words, sizes)] == ["1.0 MiB", "1023.0 MiB", "1.0 GiB", "2,560.0 GiB"]
 
 
 def test_threads() -> None:

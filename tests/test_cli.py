@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from flashgen.cli.main import app
+from flashgen.cli.main import USAGE_ERROR, app
 
 COMMANDS = ("emit", "opt", "run", "targets", "demo", "bench")
 
@@ -108,7 +108,11 @@ REFUSED = {
         ("emit", "--print-ir-after-all", "-o", "missing/kernel.cpp"),
         r"output is 'missing/kernel.cpp'; there is no folder 'missing'$",
     ),
-    "two outputs": (("emit", "--print-ir", "--with-main"), r"--print-ir is beside --with-main; one of them"),
+    "two outputs": (("emit", "--print-ir", "--with-main"), r"with --print-ir, --with-main is not allowed$"),
+    "an output of a pass and another": (
+        ("emit", "--with-main", "--print-ir-after", "build"),
+        r"with --print-ir-after 'build', --with-main is not allowed$",
+    ),
     "main in CUDA": (("emit", "--target", "cuda", "--with-main"), r"with_main is True; target cuda has none"),
     "stages of what is not made": (
         ("emit", "--target", "cuda", "--with-main", "--print-ir-after-all"),
@@ -212,9 +216,16 @@ def test_emit_to_a_name_that_cannot_be(name: str, tmp_path: Path, monkeypatch: p
     assert Path("loop.cpp").is_symlink()
 
 
+def test_the_parsers_refusals_are_clicks_usage_errors() -> None:
+    """Whatever place Typer takes Click from."""
+    assert USAGE_ERROR.__name__ == "UsageError"
+    assert USAGE_ERROR.__module__.endswith("click.exceptions")
+    assert USAGE_ERROR("no such word").format_message() == "no such word"
+
+
 def test_faults_are_not_dressed_up(monkeypatch: pytest.MonkeyPatch) -> None:
     """Only deliberate refusals are one line: anything else keeps its traceback."""
-    monkeypatch.setattr("flashgen.emission.emit", lambda *args: 1 / 0)
+    monkeypatch.setattr("flashgen.emission.emit", lambda *args, **options: 1 / 0)
     assert isinstance(invoke("emit").exception, ZeroDivisionError)
 
 

@@ -21,8 +21,8 @@ from flashgen.bench.standard import standard_attention
 from flashgen.bench.tasks import EMITTED_1, EMITTED_2, LAZY, Q_OUTER, STANDARD_TITLE, Row
 from flashgen.bench.turns import Patience
 from flashgen.cli import demo as demo_module
-from flashgen.cli import demo_timing, terminal
-from flashgen.cli.demo_report import PASSES, against_numpy, change, explain, make_table, one_head
+from flashgen.cli import demo_timing, progress
+from flashgen.cli.demo_report import PASSES, against_numpy, by_pass, change, explain, make_table, one_head
 from flashgen.cli.demo_timing import EIGHT, ONE, Task, make_tasks
 from flashgen.cli.main import app
 from flashgen.errors import KernelFailure
@@ -173,9 +173,9 @@ def test_one_processor_is_enough(made_up: dict[int, Sequence[Task]], monkeypatch
 
 def test_each_input_is_a_stage(made_up: dict[int, Sequence[Task]], monkeypatch: pytest.MonkeyPatch) -> None:
     """Of the progress that is told, from the first on, as if the work had taken long."""
-    lines = terminal.Lines()
+    lines = progress.Lines()
     lines.begin()
-    monkeypatch.setattr(terminal, "progress", lambda: nullcontext(lines))
+    monkeypatch.setattr(progress, "progress", lambda: nullcontext(lines))
     done = CliRunner().invoke(app, ["demo"])
     counts = ("1 thread", "2 threads")
     stages = [f"{name}, on {threads}" for threads in counts for name in (EIGHT, ONE)]
@@ -245,6 +245,18 @@ def test_numpy_is_explained_only_where_every_figure_says_so() -> None:
     ):
         text = against_numpy(rows_where(made), Avx2())
         assert text.startswith("FlashAttention-2 against NumPy") and NUMPY_REASON not in text
+
+
+def test_a_pass_is_explained_only_where_its_figures_say_so() -> None:
+    reason, others = "O is divided once", "a row's O, maximum and sum leave the workspace"
+    assert f"lazy-rescale ({reason}, not at every key tile) -25.0 %" in by_pass(rows_where(lambda row: row))
+    for made, step in (
+        (lambda row: slower(row, 1.4, EIGHT, LAZY, 1), "lazy-rescale +5.0 % ("),
+        (lambda row: disturbed(row, EIGHT, EMITTED_1, 1), "lazy-rescale ~-25.0 % ("),
+    ):
+        text = by_pass(rows_where(made))
+        assert f": {step}quartiles " in text and reason not in text
+        assert f"order q-outer ({others}) -" in text
 
 
 def test_one_head_is_explained_only_where_its_figures_say_so() -> None:

@@ -12,10 +12,12 @@ from typer.testing import CliRunner
 
 import flashgen
 from flashgen import FA1, FA2, Problem, Schedule
+from flashgen.cli import output as output_module
 from flashgen.cli.main import app
 from flashgen.cli.options import spell_out
 from flashgen.cli.output import write
 from flashgen.errors import InvalidArgument
+from flashgen.passes import pipeline as pipeline_module
 from flashgen.passes.pipeline import REGISTRY, lower, pipeline
 from flashgen.targets import TARGETS
 
@@ -164,6 +166,25 @@ def test_print_ir_after_all(beside: tuple[str, ...]) -> None:
     ]
     for name in ("build", "keep-state", "parallel-loops"):
         assert emit(*SMALL, "--causal", "--print-ir-after", name) in text
+
+
+@pytest.mark.parametrize("beside", [(), ("--print-ir",)])
+def test_one_request_is_lowered_and_checked_once(
+    beside: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done: list[str] = []
+
+    def counting(name: str, work):
+        def call(*args):
+            done.append(name)
+            return work(*args)
+
+        return call
+
+    monkeypatch.setattr(pipeline_module, "build", counting("built", pipeline_module.build))
+    monkeypatch.setattr(output_module, "_obstacle", counting("looked", output_module._obstacle))
+    emit(*SMALL, *beside, "--print-ir-after-all", "-o", str(tmp_path))
+    assert done == ["built", "looked"]
 
 
 def test_opt_derives_what_emit_shows(tmp_path: Path) -> None:

@@ -203,7 +203,7 @@ REFUSED = {
     "repeat": ({}, ("--repeat", "0"), r"repeat is 0; a whole number of at least 1"),
     "names": ({}, ("--names", "q,k"), r"names is 'q,k'; three names with commas"),
     "a name": ({}, ("--names", "q,k,w"), r"names is 'q,k,w'; in.npz has no 'w'; it holds q, k, v"),
-    "two inputs": ({}, ("--q", "q.npy"), r"FILE is beside --q; one form of input"),
+    "two inputs": ({}, ("--q", "q.npy"), r"with FILE 'in.npz', --q 'q.npy' is not allowed$"),
     "tiles": ({}, ("--br", "99999", "--bc", "9999"), r"tiles 99999 x 9999 need \d+ bytes"),
     "ending": ({}, ("--out", "o.txt"), r"out is 'o.txt'; a name that ends in .npy, .npz, .safetensors"),
     "lse's ending": ({}, ("--lse", "l.npz"), r"lse is 'l.npz'; a name that ends in .npy"),

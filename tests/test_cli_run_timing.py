@@ -21,11 +21,12 @@ def test_the_machine_is_probed_beside_the_calls(monkeypatch: pytest.MonkeyPatch)
     for between, order in ((0.0, ["call", "probe", "call"]), (1e9, ["call", "call"])):
         happened.clear()
         monkeypatch.setattr(run_timing, "BETWEEN", between)
-        timing = run_timing.time_calls(lambda: happened.append("call"), probe, 2, lambda: None)
+        timing = run_timing.time_beside_probes(lambda: happened.append("call"), probe, 2, lambda: None)
         ends = ["probe"] * run_timing.AT_EACH_END
         assert happened == [*ends, *order, *ends]
         assert len(timing.seconds) == 2 and not timing.disturbed and timing.peak == 1
-    on_a_gpu = run_timing.time_calls(lambda: None, run_timing.make_probe(Cuda(), 0), 2, lambda: None)
+    on_a_gpu = run_timing.time_beside_probes(lambda: None, run_timing.make_probe(Cuda(), 0), 2, lambda: None)
+    assert set(on_a_gpu.speeds) == {()}
     assert on_a_gpu.peak is None and not on_a_gpu.disturbed
 
 

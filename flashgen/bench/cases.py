@@ -37,13 +37,12 @@ class Case:
     @property
     def words(self) -> str:
         """What it is: how many queries and keys, heads and sequences."""
-        lengths = (
-            f"{self.nq} queries and keys" if self.nq == self.nk else f"{self.nq} queries, {self.nk} keys"
-        )
-        what = (
-            "decoding: 1 query" + lengths.removeprefix("1 queries") if self.nq == 1 else f"prefill: {lengths}"
-        )
-        heads = f"{self.hq} heads of {self.head_dim}"
+        keys = several(self.nk, "key")
+        if self.nq == 1:
+            what = f"decoding: 1 query, {keys}"
+        else:
+            what = f"prefill: {self.nq} queries" + (" and keys" if self.nq == self.nk else f", {keys}")
+        heads = f"{several(self.hq, 'head')} of {self.head_dim}"
         heads += f" on {self.hkv} of K and V" if self.hkv < self.hq else ""
         sequences = f", {self.batch} sequences" if self.batch > 1 else ""
         return f"{what}, {heads}{sequences}{', causal' if self.causal else ''}"
@@ -111,6 +110,11 @@ SIZES = tuple(field.name for field in fields(Case) if field.type == "int")
 FORM = "B,Hq,Hkv,Nq,Nk,D[,causal]"
 
 
+def several(number: int, thing: str) -> str:
+    """(2, "key") ~> "2 keys" """
+    return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
+
+
 def choose_cases(names: str | None, shapes: Sequence[str]) -> list[Case]:
     """The cases of ``--cases`` and of each ``--shape``. Raises InvalidArgument."""
     chosen = [] if names is None else list(CASES) if names == "all" else names.split(",")
@@ -127,7 +131,9 @@ def parse_shape(text: str) -> Case:
         words.pop()
     numbers = [number for number in map(whole_number, words) if number is not None]
     if not len(words) == len(numbers) == len(SIZES):
-        raise InvalidArgument("shape", repr(text), f"{FORM} is allowed")
+        raise InvalidArgument(
+            "shape", repr(text), f"{FORM} is allowed, numbers of up to {MOST_DIGITS} digits"
+        )
     sizes = dict(zip(SIZES, numbers, strict=True))
     if 0 in numbers:
         raise InvalidArgument("shape", repr(text), "sizes above 0 are allowed")

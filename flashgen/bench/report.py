@@ -22,8 +22,8 @@ CLOCKS = {
 }
 
 
-FEW = "~"
-"""Before a figure of all turns, where fewer than FEWEST count."""
+MARK = "~"
+"""Before a figure that was disturbed: here one of all turns, where fewer than FEWEST count."""
 PEAK, SHARE, TIMES, TURNS = "peak", "our share", "times best peer", "turns"
 """What columns behind the methods are called: in few letters, as six methods and a shape fill a line."""
 
@@ -91,7 +91,7 @@ def line(results: Results, case: Case, threads: int, notes: Notes) -> list[str]:
 
 
 def mark(results: Measured, row: Row, *others: Row) -> str:
-    return FEW if results.few(row, *others) else ""
+    return MARK if results.few(row, *others) else ""
 
 
 def figure(value: float | None, form: str) -> str:
@@ -133,7 +133,9 @@ def means(results: Results, threads: int) -> str:
     if whole is None:
         return ""
     left_out = sum(results.few(*pair) for pair in pairs)
-    without = f", without {left_out} of {len(pairs)} cases: their ratios are marked {FEW}" if left_out else ""
+    without = (
+        f", without {left_out} of {len(pairs)} cases: their ratios are marked {MARK}" if left_out else ""
+    )
     each = {name: results.mean_ratio(threads, name) for name in results.compared if name in PEERS}
     figures = ", ".join(f"{title(name)} {mean:.2f}" for name, mean in each.items() if mean is not None)
     return (
@@ -172,7 +174,7 @@ def products(results: Results) -> str:
 
 
 FEW_COUNT = (
-    f"{FEW} marks a figure of all turns, disturbed ones too, because fewer than {FEWEST} count; - stands "
+    f"{MARK} marks a figure of all turns, disturbed ones too, because fewer than {FEWEST} count; - stands "
     "where there is no share of the peak for that reason."
 )
 

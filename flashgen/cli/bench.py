@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from flashgen.bench.cases import CASES, FORM, Case, choose_cases, whole_number
-from flashgen.errors import ConflictingOptions, InvalidArgument, check_choice, check_positive
+from flashgen.errors import InvalidArgument, check_choice, check_one, check_positive
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -139,7 +139,7 @@ def bench(
       flashgen bench --memory --threads 1,2
       flashgen bench --hardware
     """
-    from flashgen.bench.machine import check_fits
+    from flashgen.bench.room import check_fits
 
     kind = choose_kind({"ablate": ablate, "memory": memory, "hardware": hardware})
     given = {"peers": peers, "turns": turns, "clock": clock, "chart": chart_file, "json": json_file}
@@ -169,17 +169,14 @@ def bench(
 
 def choose_kind(wanted: dict[str, bool]) -> str:
     """What is measured. Raises ConflictingOptions where two are wanted."""
-    first, *others = [kind for kind, flag in wanted.items() if flag] or ["speed"]
-    if others:
-        raise ConflictingOptions(f"--{first}", f"--{others[0]}")
-    return first
+    check_one({f"--{kind}": flag for kind, flag in wanted.items()})
+    return next((kind for kind, flag in wanted.items() if flag), "speed")
 
 
 def refuse_unused(kind: str, given: Mapping[str, object]) -> None:
     """Raise ConflictingOptions for an option that is given and has no meaning for what is measured."""
     for option in UNUSED[kind]:
-        if given[option] is not None:
-            raise ConflictingOptions(f"--{kind}", f"--{option}")
+        check_one({f"--{kind}": True, f"--{option}": given[option]})
 
 
 def compare_peers(request: Request, names: str) -> None:
@@ -224,7 +221,7 @@ def compare_memory(request: Request, names: str) -> None:
     from flashgen.bench.report import Notes, count, missing
     from flashgen.bench.tasks import OURS
     from flashgen.cli.output import write_text
-    from flashgen.cli.terminal import progress
+    from flashgen.cli.progress import progress
 
     memory.check_system()
     present, absent = choose_peers(names)
@@ -247,7 +244,7 @@ def compare_algorithms(request: Request) -> None:
     """Standard attention, FlashAttention-1 and -2, timed and counted, a table for each case."""
     from flashgen.bench import count, hardware
     from flashgen.bench.results import Results
-    from flashgen.cli.terminal import progress
+    from flashgen.cli.progress import progress
 
     count.find_valgrind()
     results = Results(measure(request, lambda case: list(hardware.TITLES)), request.cases)
@@ -265,7 +262,7 @@ def measure(request: Request, methods: Callable[[Case], Sequence[str]]) -> list[
     """The rows of a request, with a bar while they come."""
     from flashgen.bench import run
     from flashgen.bench.report import count
-    from flashgen.cli.terminal import progress
+    from flashgen.cli.progress import progress
 
     with progress() as bars:
         total = len(request.threads) * sum(len(methods(case)) for case in request.cases)

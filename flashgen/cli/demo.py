@@ -42,7 +42,7 @@ def demo(
     from flashgen.bench.report import count
     from flashgen.cli.demo_report import report
     from flashgen.cli.demo_timing import make_tasks
-    from flashgen.cli.terminal import progress
+    from flashgen.cli.progress import progress
     from flashgen.runtime.cpu_features import best_target
     from flashgen.runtime.threads import available_threads
 
@@ -61,10 +61,11 @@ def demo(
             for _ in task.methods
         ]
         bars.update(step, description=stages[0], total=len(stages))
+        stages.append("done")
         for threads, tasks in runs.items():
             for row in rows_of(tasks, threads):
                 rows.append(row)
-                bars.update(step, advance=1, description=[*stages, "done"][len(rows)])
+                bars.update(step, advance=1, description=stages[len(rows)])
     report(rows, target)
     if any(not row.bound_share <= 1 for row in rows):
         raise typer.Exit(WRONG)

@@ -26,7 +26,7 @@ PASSES = (
         "no causal mask is here, but one at the end of the keys: only a tile that it cuts keeps it",
     ),
 )
-"""A method, the one that it adds to, what it adds, and what that does."""
+"""A method, the one that it adds to, what it adds, and why that makes it faster."""
 
 NO_GAIN = 1 / STEADY
 """Times as fast, from one process to another, that the machine may make by itself without it being seen."""
@@ -101,14 +101,12 @@ def how_measured(rows: Measured, target: Cpu) -> str:
 
 
 def against_numpy(rows: Measured, target: Cpu) -> str:
-    def figure(data: str, threads: int) -> str:
+    def ratio(data: str, threads: int) -> str:
         both = pair(rows, data, threads, EMITTED_2, STANDARD_TITLE)
         return f"{mark(rows, *both)}{1 / rows.times_as_fast(*both)[1]:.2f} on {count(threads)}"
 
-    figures = "; ".join(
-        f"{data}: {', '.join(figure(data, n) for n in rows.threads)}" for data in inputs(rows)
-    )
-    said = f"FlashAttention-2 against NumPy, times as fast: {figures}."
+    ratios = "; ".join(f"{data}: {', '.join(ratio(data, n) for n in rows.threads)}" for data in inputs(rows))
+    said = f"FlashAttention-2 against NumPy, times as fast: {ratios}."
     random = [(data, threads) for data in (EIGHT, ONE) for threads in rows.threads]
     if not shown(rows, [pair(rows, *where, EMITTED_2, STANDARD_TITLE) for where in random]):
         return said
@@ -121,8 +119,11 @@ def against_numpy(rows: Measured, target: Cpu) -> str:
 
 
 def shown(rows: Measured, pairs: Sequence[tuple[Row, Row]]) -> bool:
-    """Whether the second of each pair is seen to be faster: no figure says otherwise, not even one that is
-    marked, and by one that is not, its quartiles are on that side."""
+    """Whether the second of each pair is seen to be faster.
+
+    No figure says slower, marked or not, and at least one that is not marked has its quartiles on the faster
+    side.
+    """
     found = [(rows.few(*both), rows.times_as_fast(*both)) for both in pairs]
     agree = all(middle < 1 for _, (_, middle, _) in found)
     return agree and any(high < 1 for few, (_, _, high) in found if not few)
@@ -133,8 +134,11 @@ def by_pass(rows: Measured) -> str:
         both = pair(rows, EIGHT, 1, method, before)
         return mark(rows, *both) + change(rows.times_as_fast(*both))
 
+    def reason(method: str, before: str, why: str) -> str:
+        return f" ({why})" if shown(rows, [pair(rows, EIGHT, 1, method, before)]) else ""
+
     steps = "; ".join(
-        f"{choice} ({effect}) {changed(name, before)}" for name, before, choice, effect in PASSES
+        f"{choice}{reason(name, before, why)} {changed(name, before)}" for name, before, choice, why in PASSES
     )
     whole = changed(EMITTED_2, EMITTED_1)
     return f"From FlashAttention-1 to 2 ({EIGHT}, 1 thread) the time changes by {whole}: {steps}."
@@ -149,15 +153,15 @@ def change(ratios: Quartiles) -> str:
 
 def one_head(rows: Measured, target: Cpu) -> str:
     n = rows.threads[-1]
-    both = {
+    runs = {
         method: (row_of(rows, ONE, 1, method), row_of(rows, ONE, n, method))
         for method in (EMITTED_1, EMITTED_2)
     }
-    gains = {method: rows.seconds(one) / rows.seconds(more) for method, (one, more) in both.items()}
-    sure = not any(rows.few(row) for pair in both.values() for row in pair)
+    gains = {method: rows.seconds(one) / rows.seconds(more) for method, (one, more) in runs.items()}
+    sure = not any(rows.few(row) for run in runs.values() for row in run)
 
     def gain(method: str) -> str:
-        one, more = both[method]
+        one, more = runs[method]
         return f"{mark(rows, one) or mark(rows, more)}{gains[method]:.2f} times"
 
     said = (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
@@ -20,12 +21,14 @@ from flashgen.cli.options import (
     Panel,
     RescaleThreshold,
     SplitKeys,
+    make_schedule,
 )
-from flashgen.cli.output import check_output, print_stage, write_text
-from flashgen.errors import InvalidArgument
+from flashgen.cli.output import print_stage, write_text
+from flashgen.errors import InvalidArgument, check_one
 from flashgen.problem import DTYPES, Problem
 from flashgen.schedule import Schedule
 from flashgen.targets import TARGETS, find
+from flashgen.targets.base import Target
 
 
 def emit(
@@ -92,65 +95,57 @@ def emit(
     """
     machine = find(target)
     problem = Problem(head_dim, head_dim_v, dtype, causal)
-    schedule = Schedule(
-        order,
-        br,
-        bc,
-        lazy_rescale,
-        causal_skip,
-        panel,
-        hoist_packs=hoist_packs,
-        group_rows=group_rows,
-        rescale_threshold=rescale_threshold,
-        split_keys=split_keys,
-    )
-    schedule = machine.complete(problem, schedule)
-    asked = [
-        option
-        for option, given in (
-            ("--print-ir", print_ir),
-            ("--print-ir-after", print_ir_after is not None),
-            ("--with-main", with_main),
-        )
-        if given
-    ]
-    if len(asked) > 1:
-        raise InvalidArgument(asked[0], f"beside {', '.join(asked[1:])}", "one of them is allowed")
+    schedule = machine.complete(problem, make_schedule(locals()))
+    check_one({"--print-ir": print_ir, "--print-ir-after": print_ir_after, "--with-main": with_main})
+    stages: list[tuple[str, str]] = []
+
+    def keep(name: str, module: object) -> None:
+        if print_ir_after_all:
+            stages.append((name, str(module)))
 
     if print_ir or print_ir_after is not None:
-        text, suffix = module_text(problem, schedule, print_ir_after), ".mlir"
+        text, suffix = module_text(problem, schedule, print_ir_after, keep), ".mlir"
     else:
         from flashgen import emission
 
-        text, suffix = emission.emit(problem, schedule, machine, with_main).source, machine.suffix
-    if output is not None:
-        if os.path.isdir(output):  # False also for a name that is too long, which check_output refuses
-            from flashgen.emission import variant
-
-            output /= variant(problem, schedule, machine) + suffix
-        check_output("output", output)
-    if print_ir_after_all:  # not before: a request that is refused prints one line
-        from flashgen.passes.pipeline import lower
-
-        lower(problem, schedule, print_stage)
+        text = emission.emit(problem, schedule, machine, with_main, after=keep).source
+        suffix = machine.suffix
+    if output is not None:  # before the stages: a request that is refused prints one line
+        write_text("output", place(output, problem, schedule, machine, suffix), text)
+    for name, module in stages:
+        print_stage(name, module)
     if output is None:
         typer.echo(text, nl=False)
-    else:
-        write_text("output", output, text)
 
 
-def module_text(problem: Problem, schedule: Schedule, after: str | None) -> str:
-    """The printed module: the final one, or the one that the pass ``after`` leaves."""
+def place(output: Path, problem: Problem, schedule: Schedule, machine: Target, suffix: str) -> Path:
+    """The file to write: ``output``; if that is a folder, a file in it that has the kernel's name."""
+    if not os.path.isdir(output):  # False also for a name that is too long, which write_text refuses
+        return output
+    from flashgen.emission import variant
+
+    return output / (variant(problem, schedule, machine) + suffix)
+
+
+def module_text(
+    problem: Problem, schedule: Schedule, after: str | None, each: Callable[[str, object], None]
+) -> str:
+    """The printed module: the final one, or the one that the pass ``after`` leaves.
+
+    each: is called with the name and the module of every stage.
+    """
     from flashgen.passes.pipeline import lower, pipeline
 
     names = ["build", *(p.name for p in pipeline(schedule))]
     if after is not None and after not in names:
         raise InvalidArgument("print_ir_after", repr(after), f"this kernel has {', '.join(names)}")
-    stages: dict[str, str] = {}
+    wanted = after or names[-1]
+    texts: dict[str, str] = {}
 
     def keep(name: str, module: object) -> None:
-        if name in (after, names[-1]):
-            stages[name] = str(module)
+        each(name, module)
+        if name == wanted:
+            texts[name] = str(module)
 
     lower(problem, schedule, keep)
-    return stages[after or names[-1]] + "\n"
+    return texts[wanted] + "\n"

@@ -34,8 +34,10 @@ and does not export."""
 
 
 class Commands(TyperGroup):
-    """Says in one line what flashgen, its parser or the system refuses; all else is a fault, with its
-    traceback."""
+    """Says in one line what flashgen, its parser or the system refuses.
+
+    All else is a fault, with its traceback.
+    """
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """The words before the command; those behind it are parsed by ``invoke``."""
@@ -45,6 +47,7 @@ class Commands(TyperGroup):
             return super().parse_args(ctx, args)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """The command that the first word names. Raises InvalidArgument where there is none."""
         check_choice("COMMAND", args[0], self.list_commands(ctx))
         return super().resolve_command(ctx, args)
 
@@ -77,6 +80,7 @@ def one_line(ctx: Any) -> Iterator[None]:
 
 
 def refuse(reason: str, cause: BaseException) -> NoReturn:
+    """Print the reason on standard error and end with exit status 2."""
     typer.echo(f"error: {reason}", err=True)
     raise typer.Exit(USAGE) from cause
 

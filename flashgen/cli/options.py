@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import fields
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperCommand
+
+from flashgen.schedule import Schedule
 
 DEFAULT_CAUSAL = "bottom-right"
 
@@ -86,6 +90,14 @@ SplitKeys = Annotated[
         show_default="the target decides",
     ),
 ]
+
+
+def make_schedule(options: Mapping[str, Any]) -> Schedule:
+    """Of a command that has an option for each field of a Schedule: of its parameters, by name.
+
+    Raises InvalidArgument.
+    """
+    return Schedule(**{field.name: options[field.name] for field in fields(Schedule)})
 
 
 class BareCausal(TyperCommand):

@@ -23,9 +23,10 @@ from flashgen.cli.options import (
     Panel,
     RescaleThreshold,
     SplitKeys,
+    make_schedule,
 )
 from flashgen.cli.output import check_output, write
-from flashgen.errors import InvalidArgument, check_choice, check_positive
+from flashgen.errors import InvalidArgument, check_choice, check_one, check_positive
 from flashgen.problem import CAUSAL, DTYPES, Problem
 from flashgen.schedule import Schedule
 from flashgen.targets import TARGETS, find
@@ -120,22 +121,12 @@ def run(
     check_positive("repeat", repeat)
     if dtype is not None:
         check_choice("dtype", dtype, DTYPES)
-    if causal is not None:  # asked for before FILE, which --causal takes for its value where it stands before
+    # `run --causal FILE` takes FILE for the alignment: say so, not that FILE is missing
+    if causal is not None:
         check_choice("causal", causal, CAUSAL)
     check_outputs(out, lse)
     machine = find(target) if target is not None else widest()
-    schedule = Schedule(
-        order,
-        br,
-        bc,
-        lazy_rescale,
-        causal_skip,
-        panel,
-        hoist_packs=hoist_packs,
-        group_rows=group_rows,
-        rescale_threshold=rescale_threshold,
-        split_keys=split_keys,
-    )
+    schedule = make_schedule(locals())
     arrays = read_inputs(file, {"q": q, "k": k, "v": v}, names, dtype)
     if out is not None:
         check_has_type(out, arrays[0])
@@ -176,12 +167,14 @@ def widest() -> Target:
 def read_inputs(
     file: Path | None, apart: dict[str, Path | None], names: str, dtype: str | None
 ) -> list[ndarray]:
-    """q, k and v, of four dimensions each, rounded to ``dtype``. Raises InvalidArgument or MissingTool."""
+    """q, k and v, of four dimensions each, rounded to ``dtype``.
+
+    Raises InvalidArgument, ConflictingOptions or MissingTool.
+    """
     from flashgen.cli.arrays import load_named, load_npy, stored_as
 
-    given = [f"--{name}" for name, path in apart.items() if path is not None]
-    if file is not None and given:
-        raise InvalidArgument("FILE", f"beside {', '.join(given)}", "one form of input is allowed")
+    for name, path in apart.items():
+        check_one({"FILE": file, f"--{name}": path})
     if file is not None:
         wanted = names.split(",")
         if len(wanted) != 3:
@@ -191,9 +184,8 @@ def read_inputs(
         arrays = {}
         for name, path in apart.items():
             if path is None:
-                raise InvalidArgument(
-                    f"--{name}" if given else "FILE", "missing", "FILE or all of --q, --k and --v are wanted"
-                )
+                missing = f"--{name}" if any(apart.values()) else "FILE"
+                raise InvalidArgument(missing, "missing", "FILE or all of --q, --k and --v are wanted")
             arrays[name] = load_npy(name, path)
     for name, array in arrays.items():
         if array.ndim != 4:
@@ -231,8 +223,8 @@ def compute(
 ) -> Result:
     """Compile, call, time and check. Raises what flashgen.compile and its kernels raise."""
     from flashgen.bench.measure import expect, operations
-    from flashgen.cli.run_timing import make_probe, time_calls
-    from flashgen.cli.terminal import progress
+    from flashgen.cli.progress import progress
+    from flashgen.cli.run_timing import make_probe, time_beside_probes
     from flashgen.emission import variant
 
     q, k, v = arrays
@@ -246,7 +238,8 @@ def compute(
         call, used = prepare(problem, arrays, factor, schedule, machine, threads)
         o, lse = call()
         bars.update(step, description="calling", total=repeat, completed=0)
-        timing = time_calls(call, make_probe(machine, used), repeat, lambda: bars.advance(step))
+        probe = make_probe(machine, used)
+        timing = time_beside_probes(call, probe, repeat, lambda: bars.advance(step))
         bars.update(step, description="checking", total=batch * hq, completed=0)
         expected = expect(problem, q, k, v, factor, lambda: bars.advance(step))
     o_deviation, lse_deviation = expected.deviations(o, lse)
@@ -316,14 +309,14 @@ def report(result: Result) -> None:
     """The table on standard output."""
     from rich.table import Table
 
-    from flashgen.bench.report import FEW, count
+    from flashgen.bench.report import MARK, count
     from flashgen.cli.terminal import console
 
     shapes = ", ".join(f"{name} {x.shape}" for name, x in zip("qkv", result.arrays, strict=True))
     timing = result.timing
     where = count(result.threads) if result.threads else "with copies to the GPU and back"
     speed = result.operations / timing.median / 1e9
-    mark = FEW if timing.disturbed else ""
+    mark = MARK if timing.disturbed else ""
     table = Table(show_header=False, box=None)
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold")
@@ -337,7 +330,7 @@ def report(result: Result) -> None:
     table.add_row("speed", f"{mark}{speed:.4g} GFLOP/s in the two products")
     if timing.disturbed:
         fell = f"the machine's speed beside the calls fell to {timing.steadiness:.2f} of its best"
-        table.add_row(FEW, f"marks what was disturbed: {fell}, so there is no share of the peak")
+        table.add_row(MARK, f"marks what was disturbed: {fell}, so there is no share of the peak")
     elif timing.peak is not None:
         table.add_row(
             "share of peak", f"{speed / timing.peak:.3g} of {timing.peak:.4g} GFLOP/s, measured beside it"

@@ -19,7 +19,11 @@ BETWEEN = 0.1
 
 @dataclass(frozen=True)
 class Timing:
-    """seconds: of each call. speeds: of probes before, between and behind the calls; () on a GPU."""
+    """How long calls took, and what the machine could do meanwhile.
+
+    seconds: of each call. speeds: of each probe before, between and behind the calls; on a GPU, which is not
+    probed, each of them is ().
+    """
 
     seconds: Sequence[float]
     speeds: Sequence[Speeds]
@@ -45,10 +49,10 @@ class Timing:
         return self.steadiness < STEADY
 
 
-def time_calls(
+def time_beside_probes(
     call: Callable[[], object], probe: Callable[[], Speeds], repeat: int, advance: Callable[[], object]
 ) -> Timing:
-    """Of ``repeat`` calls; ``advance`` is called behind each."""
+    """How long each of ``repeat`` calls takes, with probes around them; ``advance`` is called behind each."""
     seconds, since = [], 0.0
     speeds = [probe() for _ in range(AT_EACH_END)]
     for _ in range(repeat):

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from flashgen.cli import terminal
+from flashgen.cli import progress
 
 
 class Waiting:
@@ -29,14 +29,14 @@ timers: list[Waiting] = []
 @pytest.fixture(autouse=True)
 def no_clock(monkeypatch: pytest.MonkeyPatch) -> None:
     timers.clear()
-    monkeypatch.setattr(terminal.threading, "Timer", Waiting)
+    monkeypatch.setattr(progress.threading, "Timer", Waiting)
 
 
 def test_a_line_for_each_stage_of_what_takes_long(capsys: pytest.CaptureFixture[str]) -> None:
-    with terminal.progress() as bars:
+    with progress.progress() as bars:
         step = bars.add_task("compiling", total=None)
         bars.update(step, description="calling", total=3)
-        assert (timers[0].seconds, timers[0].state) == (terminal.QUIET, "started")
+        assert (timers[0].seconds, timers[0].state) == (progress.QUIET, "started")
         timers[0].call()
         bars.advance(step)
         bars.update(step, description="calling", advance=1)
@@ -47,7 +47,7 @@ def test_a_line_for_each_stage_of_what_takes_long(capsys: pytest.CaptureFixture[
 
 
 def test_what_is_done_at_once_prints_nothing(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(ZeroDivisionError), terminal.progress() as bars:
+    with pytest.raises(ZeroDivisionError), progress.progress() as bars:
         bars.update(bars.add_task("compiling"), description="calling")
         _ = 1 / 0
     assert capsys.readouterr().err == ""
