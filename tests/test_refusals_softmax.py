@@ -308,6 +308,11 @@ IN_MEMORY = {
         [(LOAD_M, ""), ("scf.for %j =", f"{LOAD_M} scf.for %j =")],
         "tile.load: reads the state in front of the loop that updates it",
     ),
+    "rows that the row sum lacks": (
+        MEMORY,
+        [("%l = memref.alloc(%Nq)", "%l = memref.alloc(%Nk)")],
+        "tile.load: its array may cut other rows than the maximum's",
+    ),
     "one maximum of all rows": (
         MEMORY,
         [
