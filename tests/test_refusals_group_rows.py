@@ -13,6 +13,7 @@ MASK = "%seen = tile.mask %i, %c0 {"
 HEADS = "scf.for %r = %c0 to %group step %c1 {"
 QUERIES = "scf.for %i = %c0 to %Nq step %c3 {"
 Q = "%qi = tile.load %q[%c0, %h, %i, %c0]"
+KJ = "%kj = tile.load %k[%c0, %g, %c0, %c0]"
 DOT = "%m = tile.row_max %x"
 GROUP = "%group = "
 GROUPS = "scf.for %g = %c0 to %Hkv step %c1 {"
@@ -118,6 +119,35 @@ REFUSALS = {
     ),
     "a group of other heads": (
         [("arith.floordivsi %Hq, %Hkv", "arith.floordivsi %Hq, %c2")],
+        "scf.for: its range is not known to be the heads of %o a group",
+    ),
+    "a group of half the heads": (
+        [
+            ("arith.floordivsi %Hq, %Hkv", "arith.floordivsi %Hq, %c2"),
+            (GROUPS, GROUPS.replace("%Hkv", "%c2")),
+        ],
+        "scf.for: its range is not known to be the heads of %o a group",
+    ),
+    "a group for each query": (
+        [("%Hkv = memref.dim %k, %c1", "%Hkv = memref.dim %k, %c2")],
+        "scf.for: its range is not known to be the heads of %o a group",
+    ),
+    "a group for each column": (
+        [
+            ("%hidden: f32)", "%hidden: f32, %w: memref<?x?xf32>)"),
+            (
+                "%Hkv = memref.dim %k, %c1 : memref<?x?x?x4xf32>",
+                "%Hkv = memref.dim %w, %c1 : memref<?x?xf32>",
+            ),
+        ],
+        "scf.for: its range is not known to be the heads of %o a group",
+    ),
+    "a group for each of two heads": (
+        [
+            ("%k: memref<?x?x?x4xf32>", "%k: memref<?x2x?x4xf32>"),
+            ("memref.dim %k, %c1 : memref<?x?x?x4xf32>", "memref.dim %k, %c1 : memref<?x2x?x4xf32>"),
+            (f"{KJ} : memref<?x?x?x4xf32>", f"{KJ} : memref<?x2x?x4xf32>"),
+        ],
         "scf.for: its range is not known to be the heads of %o a group",
     ),
     "a group of any size": (
@@ -261,6 +291,10 @@ REFUSALS = {
     ),
     "a query as a number of a column": (
         [(DOT, f"%z = tile.load %k[%c0, %g, %c0, %i] : memref<?x?x?x4xf32> -> tensor<3x4xf32>\n{DOT}")],
+        "tile.load: uses the number of a query otherwise than as a row",
+    ),
+    "a query of which one number is read": (
+        [(DOT, f"%z = tile.load %k[%c0, %g, %i, %c0] : memref<?x?x?x4xf32> -> tensor<f32>\n{DOT}")],
         "tile.load: uses the number of a query otherwise than as a row",
     ),
     "a span of fixed rows": (
