@@ -1,11 +1,12 @@
-"""One attention head in FlashAttention-1's form, as text in which every value has a name.
+"""Modules as text in which every value has a name: tests change a line of it and see which pass refuses.
 
-Tests change a line of it and see which pass refuses.
+HEAD is one attention head in FlashAttention-1's form; examples are those of the FileCheck files.
 """
 
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 
@@ -92,13 +93,26 @@ func.func @head(
 """
 
 
-def head(*changes: tuple[str, str]) -> str:
+def changed(text: str, *changes: tuple[str, str]) -> str:
     """The text with each (old, new) carried out; every old occurs exactly once."""
-    text = HEAD
     for old, new in changes:
         assert text.count(old) == 1, f"{old!r} occurs {text.count(old)} times"
         text = text.replace(old, new)
     return text
+
+
+def head(*changes: tuple[str, str]) -> str:
+    return changed(HEAD, *changes)
+
+
+def example(name: str) -> str:
+    """The module of a FileCheck file, without what is checked of it."""
+    return (Path(__file__).parent / "filecheck" / f"{name}.mlir").read_text().partition("// CHECK")[0]
+
+
+def carried(*changes: tuple[str, str]) -> str:
+    """A softmax whose state is carried, changed."""
+    return changed(example("rescale-threshold/carried"), *changes)
 
 
 def before(line: str, *more: str) -> tuple[str, str]:

@@ -25,12 +25,12 @@ from flashgen.bench.turns import FEWEST
 from flashgen.cli.main import app
 from flashgen.problem import Problem
 from flashgen.targets.cpu import Avx2
+from tests.bench_cases import TINY
 from tests.compiled import quick_compiler
 from tests.sample_kernel import skip_unless_it_runs
 
 QUIET, DISTURBED = ((50.0, 40.0), (50.0, 40.0)), ((50.0, 40.0), (50.0, 20.0))
 """Speeds before and behind a turn: the peak, and a product in caches."""
-TINY = Case("tiny", 1, 4, 2, 5, 9, 8)
 DECODE = Case("decode", 1, 4, 2, 1, 32, 8)
 
 

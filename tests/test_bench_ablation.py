@@ -18,9 +18,10 @@ from flashgen.emission import Emitted
 from flashgen.errors import FlashgenError, InvalidArgument
 from flashgen.schedule import Schedule
 from flashgen.targets.cpu import Avx2, Avx512, Cpu
+from tests.bench_cases import TINY
 from tests.compiled import quick_compiler
 from tests.sample_kernel import skip_unless_it_runs
-from tests.test_bench import DISTURBED, QUIET, TINY, made_up
+from tests.test_bench import DISTURBED, QUIET, made_up
 
 CASE = parse_shape("1,2,2,40,40,8,causal")
 REFUSALS = ("IllegalPass: ", "CannotEmit: ", "InvalidArgument: ")

@@ -15,8 +15,8 @@ from flashgen.bench.standard import standard_attention
 from flashgen.cli.bench import parse_threads
 from flashgen.cli.main import app
 from flashgen.targets.cpu import Avx2
+from tests.bench_cases import TINY
 from tests.sample_kernel import skip_unless_it_runs
-from tests.test_bench import TINY
 
 MANY = "9" * 5000
 """More than Python's int() takes."""

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from flashgen.ir.dialect import parse
 from flashgen.passes.pipeline import parse_passes, run
-from tests.head import refused
+from tests.head import example, refused
 
-FOLDER = Path(__file__).parent / "filecheck" / "hoist-packs"
-HEADS = (FOLDER / "heads.mlir").read_text().partition("// CHECK")[0]
+HEADS = example("hoist-packs/heads")
 KEYS = "scf.for %j = %c0 to %Nk step %c4 {"
 LOAD_K = "%kj = tile.load %k[%j, %c0] : memref<?x8xf32> -> tensor<4x8xf32>"
 PACK_K = "%kp = tile.pack %kj transpose : tensor<4x8xf32> -> tensor<1x8x4xf32>"

@@ -17,9 +17,9 @@ from flashgen.schedule import MAX_THRESHOLD, ORDERS, Schedule
 from flashgen.targets.cpu import Cpu
 from tests.compiled import TARGETS, Build, kernels
 from tests.compiled import call as run_kernel
+from tests.head import carried
 from tests.modules import call, check, final, stages
 from tests.strategies import OFFSETS, Inputs, make_inputs
-from tests.test_refusals_softmax import carried
 
 D, DV, BR, BC = 3, 5, 4, 6
 THRESHOLDS = (0.5, 8.0, float(MAX_THRESHOLD))

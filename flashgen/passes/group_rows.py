@@ -11,8 +11,10 @@ is n mod Nq, the query. K and V, which no head of the group has to itself, are l
 Legal when h = g * group + r is used for nothing but the head of loads and stores whose row is the position of
 a loop over all queries, in steps of the tile's rows; when that position is used for nothing else but masks,
 and the arrays of each head; when all of these arrays' accesses are of this form; and when each row of what is
-computed depends on its own row alone, a mask's too. It works before and after the loops are interchanged and
-state is kept, not behind spans.
+computed depends on its own row alone, a mask's too. r runs to Hq floordiv Hkv, where Hkv is the number of
+heads, known at run time only, of an argument: every call's Hq is a multiple of that. The arrays of all heads
+are known in front of all loops; how many heads and rows they have, at run time only. It works before and
+after the loops are interchanged and state is kept, not behind spans.
 
 Not handled: loops over queries that carry values; a tile that one head has to itself, such as a bias.
 """
@@ -162,7 +164,7 @@ class GroupRowsPass(TilePass[Group]):
             op = use.operation
             if isinstance(op, MaskOp) and use.index == 0:
                 group.masks.append(op)
-            elif not isinstance(op, Access) or index_of(use) != row_of(op):
+            elif not isinstance(op, Access) or not cut_dimensions(op) or index_of(use) != row_of(op):
                 self.refuse(op, "uses the number of a query otherwise than as a row")
             elif not group.holds(op.memref):
                 self.refuse(op, f"reads or writes rows of {describe(op.memref)}, which has no heads")
@@ -238,11 +240,23 @@ class GroupRowsPass(TilePass[Group]):
 
 
 def counts_heads(group: Group, array: SSAValue) -> bool:
-    """Whether the loop over r runs to Hq floordiv Hkv, of which every call has a multiple."""
+    """Whether the loop over r runs to Hq floordiv Hkv; every call's Hq is a multiple of its Hkv."""
     count = group.heads.ub.owner
     if not isinstance(count, arith.FloorDivSIOp) or not same(count.rhs, group.groups.ub):
         return False
-    return length(count.lhs) == extent(array, HEAD)
+    return length(count.lhs) == extent(array, HEAD) and is_number_of_heads(count.rhs)
+
+
+def is_number_of_heads(v: SSAValue) -> bool:
+    """Whether v is the run-time number of heads of an array that the function is given.
+
+    No other number is known to divide Hq: of heads that it leaves over, none would be numbered anew.
+    """
+    op = v.owner
+    if not isinstance(op, memref.DimOp) or not isinstance(op.source, BlockArgument):
+        return False
+    shape = shape_of(op.source)
+    return len(shape) > ROW and shape[HEAD] < 0 and linear(op.index) == Linear({}, HEAD)
 
 
 def renumber_mask(mask: MaskOp, length: SSAValue, rows: SSAValue) -> None:

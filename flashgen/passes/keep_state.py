@@ -6,7 +6,8 @@
 
 Four steps: promote (a load and a store at an address that the loop does not change become a carried value),
 hoist (a load alone moves in front), forward (a load of what was just stored is that), and drop (stores that
-are overwritten, workspaces that are never loaded).
+are overwritten, workspaces that are never loaded). Loads that move in front of a loop are no longer marked
+`in_bounds`.
 """
 
 from __future__ import annotations
@@ -90,7 +91,8 @@ class KeepStatePass(TilePass[list[Kept]]):
             assert block is not None
             insert_before(kept.loop, *kept.invariant)
             for load in (*kept.invariant, *(cell.load for cell in kept.cells)):
-                load.properties.pop("in_bounds", None)  # so it was in an iteration; there may be none
+                # in bounds in every iteration; in front of the loop it runs where there is none
+                load.properties.pop("in_bounds", None)
             loop = promote(kept.loop, kept.cells)
             claim(loop, self.name)
             forward(block, arrays)

@@ -9,7 +9,8 @@ reference m in place of the maximum, if only
 - what was there before, and nothing else, is multiplied by exp2(m - m');
 - a step reads the state for these alone, and what it makes of it becomes the state and nothing else;
 - acc is read only to be divided by l, and l and m only for that and for the logarithm;
-- m, l and acc are of the same rows at all times;
+- m, l and acc are of the same rows at all times, and in memory lie in arrays that cut the same ones: what is
+  beyond an array's bound reads as 0, whatever the reference;
 - memory that holds the state is the kernel's own, is stored to once in front of the loop that updates it, and
   is read behind that.
 
@@ -29,7 +30,8 @@ from xdsl.ir import BlockArgument, Operation, SSAValue, Use
 
 from flashgen.analysis.linear import same
 from flashgen.analysis.neutral import State, states
-from flashgen.analysis.state import Cell, cells, is_after, others, outside, updating_loop
+from flashgen.analysis.padding import cut_alike
+from flashgen.analysis.state import Cell, cells, initial_store, is_after, others, outside, updating_loop
 from flashgen.ir.compute import BroadcastOp, DotOp, HoldOp, ReplaceOp, RowMaxOp, RowSumOp
 from flashgen.ir.memory import LoadOp, StoreOp
 from flashgen.passes.base import Match, TilePass
@@ -74,7 +76,8 @@ class OnlineSoftmaxPass(TilePass[Match]):
         row_max = row_maximum(maximum)
         if m is None:
             self.refuse(maximum, "is not the state that it is compared with, one step later")
-        assert isinstance(loop, scf.ForOp) and row_max is not None  # else there is no state; nor were it here
+        # states() is empty without a loop; steps() asked for the row maximum
+        assert isinstance(loop, scf.ForOp) and row_max is not None
         weights, factor = self.exponentials(maximum, row_max, m)
         scaled = [self.scaled(use, own) for use in spread(factor)]
         fresh, users = {op for _, _, op in scaled}, {use.operation for use in weights.uses}
@@ -141,15 +144,17 @@ class OnlineSoftmaxPass(TilePass[Match]):
         return state, kept, fresh
 
     def check_rows(self, step: Running) -> None:
-        """That one loop carries m, l and acc, or one loop updates them all at the same rows."""
+        """That one loop carries m, l and acc, or one loop updates them at rows that their arrays share."""
         kept = [cell_of(s, step.loop) for s in step.state if not isinstance(s.old, BlockArgument)]
         if not kept:
             return
-        alike = all(
-            same_rows(kept[0].load, c.load) and updating_loop(kept[0]) is updating_loop(c) for c in kept
-        )
+        first = kept[0]
+        alike = all(same_rows(first.load, c.load) and updating_loop(first) is updating_loop(c) for c in kept)
         if len(kept) < len(step.state) or not alike:
             self.refuse(step.maximum, "row sum and product are not kept beside it, for the same rows")
+        for cell in kept:
+            if not (cut_alike(first.load, cell.load) and cut_alike(cell.load, first.load)):
+                self.refuse(cell.load, "its array may cut other rows than the maximum's")
 
     def check_step(self, state: State, kept: Operation) -> None:
         """That a step reads the state to rescale it alone, and that what it adds up is the state alone."""
@@ -182,22 +187,25 @@ class OnlineSoftmaxPass(TilePass[Match]):
         if isinstance(state.old, BlockArgument):
             return [loop.results[number(state)]]
         cell = cell_of(state, loop)
-        outer = updating_loop(cell)
+        outer = self.check_memory(cell)
+        return [op.result for op in outside(cell.array, outer) if isinstance(op, LoadOp)]
+
+    def check_memory(self, cell: Cell) -> scf.ForOp:
+        """That the kernel alone has the memory, stores once in front of the loop given, and reads behind."""
         if not isinstance(cell.array.owner, memref.AllocOp):
             self.refuse(cell.load, "loads state from an array that is not the kernel's own")
         for use in cell.array.uses:
             if not isinstance(use.operation, LoadOp | StoreOp):
                 self.refuse(use.operation, "uses the state otherwise than tile by tile")
-        if state.start is None:
+        outer = updating_loop(cell)
+        if outer is None or initial_store(cell, outer) is None:
             self.refuse(cell.load, "its state is not stored once, in front of the loop that updates it")
-        assert outer is not None  # else its start is not known
         for op in others(cell, outer):
             self.refuse(op, "touches the state beside the step, in the loop that updates it")
-        later = [op for op in outside(cell.array, outer) if isinstance(op, LoadOp)]
-        for op in later:
-            if not is_after(op, outer):
+        for op in outside(cell.array, outer):
+            if isinstance(op, LoadOp) and not is_after(op, outer):
                 self.refuse(op, "reads the state in front of the loop that updates it")
-        return [op.result for op in later]
+        return outer
 
 
 def number(state: State) -> int:
