@@ -1,13 +1,14 @@
-"""Compiled kernels on disk: one file an entry, named after what it was made from.
+"""What compilers made, on disk: one file an entry, named after what it was made from.
 
 Layout of the folder, for a key K (64 hexadecimal digits):
 
-    K.so        the shared library, and behind it a trailer: MAGIC and the SHA-256 of what stands before
-    K.lock      held (flock) while K.so is made; the system lets go of it when its holder dies
-    K.*.tmp/    where K.so is made before it is renamed; whatever is found there under the lock is stale
+    K.so        a shared library, and behind it a trailer: MAGIC and the SHA-256 of what stands before
+    K.gch       the same of precompiled headers
+    K.lock      held (flock) while the entry is made; the system lets go of it when its holder dies
+    K.*.tmp/    where it is made before it is renamed; whatever is found there under the lock is stale
 
-An entry appears by one rename and is read back whole, so nobody sees half of one. A loader does not mind
-bytes behind a library's end.
+An entry appears by one rename and is read back whole, so nobody sees half of one. Neither a loader nor g++
+minds bytes behind what it reads.
 """
 
 from __future__ import annotations
@@ -47,8 +48,8 @@ def make_key(*parts: str | tuple[str, ...]) -> str:
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
 
-def fetch(key: str, build: Callable[[Path], object]) -> Path:
-    """The library of that key; ``build`` makes it, at the path it is given, where it is missing or damaged.
+def fetch(key: str, build: Callable[[Path], object], ending: str = ".so") -> Path:
+    """The entry of that key; ``build`` makes it, at the path it is given, where it is missing or damaged.
 
     Of many processes and threads that ask at once, one builds and the others wait for it. A folder that
     cannot be written is read all the same; what it lacks is built, with a RuntimeWarning, in a folder of
@@ -57,7 +58,7 @@ def fetch(key: str, build: Callable[[Path], object]) -> Path:
     folder = cache_folder()
     if path := _found.get((folder, key)):
         return path
-    path = _entry(folder, key)
+    path = folder / (key + ending)
     of_build: list[Exception] = []
 
     def build_noting(made: Path) -> None:
@@ -69,14 +70,14 @@ def fetch(key: str, build: Callable[[Path], object]) -> Path:
 
     try:
         if not is_sound(path):
-            _fill(folder, key, build_noting)
+            _fill(path, build_noting)
     except (OSError, NotImplementedError) as refusal:  # filelock: a file system without locks
         if refusal in of_build:
             raise
-        own = _private_folder(folder, refusal)
-        if not is_sound(_entry(own, key)):
-            _fill(own, key, build)
-        return _entry(own, key)
+        own = _private_folder(folder, refusal) / path.name
+        if not is_sound(own):
+            _fill(own, build)
+        return own
     _found[folder, key] = path
     return path
 
@@ -98,27 +99,24 @@ def is_sound(path: Path) -> bool:
     return trailer == MAGIC + hashlib.sha256(body).digest()
 
 
-def _entry(folder: Path, key: str) -> Path:
-    return folder / f"{key}.so"
-
-
-def _fill(folder: Path, key: str, build: Callable[[Path], object]) -> None:
+def _fill(path: Path, build: Callable[[Path], object]) -> None:
     from filelock import FileLock
 
+    folder, key = path.parent, path.stem
     folder.mkdir(parents=True, exist_ok=True)
     with FileLock(folder / f"{key}.lock"):
-        if is_sound(_entry(folder, key)):
+        if is_sound(path):
             return  # another builder had the lock before
         _remove_stale(folder, key)
         with tempfile.TemporaryDirectory(
             prefix=f"{key}.", suffix=".tmp", dir=folder, ignore_cleanup_errors=True
         ) as made_in:
-            made = Path(made_in, "kernel.so")
+            made = Path(made_in, "kernel").with_suffix(path.suffix)
             build(made)
             digest = hashlib.sha256(made.read_bytes()).digest()
             with made.open("ab") as file:
                 file.write(MAGIC + digest)
-            os.replace(made, _entry(folder, key))
+            os.replace(made, path)
 
 
 def _remove_stale(folder: Path, key: str) -> None:

@@ -37,6 +37,10 @@ HELP = (
 )
 
 
+HEADERS, HEADERS_FILE = "#include <immintrin.h>\n", "headers.h"
+"""What is precompiled. g++ -include headers.h takes headers.h.gch in its place, unless that was made with
+other flags; the headers' own guards then make an emitted file's #include of them do nothing."""
+
 TIMEOUT = 300
 """Seconds after which a compiler is taken to hang; a kernel takes it two, a minute on a loaded machine."""
 
@@ -67,6 +71,11 @@ class Compiler:
         """What it says of itself: the first line of its answer to --version."""
         return self.identity.partition("\n")[2].partition("\n")[0]
 
+    @property
+    def is_gnu(self) -> bool:
+        """Whether it is g++."""
+        return "Free Software Foundation" in self.identity
+
     def spell(self, flags: Sequence[str]) -> tuple[str, ...]:
         """Flags of g++ in this compiler's spelling.
 
@@ -79,27 +88,56 @@ class Compiler:
         words = (march + f[len(march) :].replace("-", "_") if f.startswith(march) else f for f in flags)
         return (*words, "-nostdlib++")
 
-    def compile(self, source: str, output: Path, flags: Sequence[str], name: str = "kernel") -> str:
+    def compile(
+        self,
+        source: str,
+        output: Path,
+        flags: Sequence[str],
+        name: str = "kernel",
+        headers: Path | None = None,
+    ) -> str:
         """Compile ``source`` to the shared library ``output``; what the compiler said, "" if nothing.
 
-        The source is written to ``output``'s folder as ``name``.cpp. Raises CompileFailure with the
-        compiler's words, also where it is content and has made something else.
+        The source is written to ``output``'s folder as ``name``.cpp. headers: what ``precompile`` made with
+        the same flags. Raises CompileFailure with the compiler's words, also where it is content and has made
+        something else.
         """
-        text = output.parent / f"{name}.cpp"
-        try:
-            text.write_text(source, encoding="utf-8")
-        except OSError as error:
-            raise CompileFailure(f"{text.name} cannot be written to be compiled ({error})") from error
-        done = _run([*self.command, *self.spell(flags), text.name, "-o", str(output), "-lm"], output.parent)
-        if done.returncode != 0:
-            words = done.stderr.strip() or f"exit status {done.returncode}"
-            raise CompileFailure(f"{shlex.join(self.command)} could not compile {text.name}: {words}")
+        text, words = output.parent / f"{name}.cpp", self.spell(flags)
+        _write(text, source)
+        if headers is not None:
+            _write(output.parent / HEADERS_FILE, HEADERS)
+            (output.parent / f"{HEADERS_FILE}.gch").symlink_to(headers)
+            words = (*words, "-include", HEADERS_FILE)
+        said = self._make([*words, text.name, "-o", str(output), "-lm"], text)
         if not _is_library(output):
             raise CompileFailure(
                 f"{shlex.join(self.command)} made no shared library for x86-64 of {text.name}; a C++ "
                 "compiler is allowed in CXX, without options that choose another output"
             )
+        return said
+
+    def precompile(self, output: Path, flags: Sequence[str]) -> None:
+        """Make of HEADERS what ``compile`` takes with the same flags. Raises CompileFailure."""
+        headers = output.parent / HEADERS_FILE
+        _write(headers, HEADERS)
+        self._make([*self.spell(flags), "-x", "c++-header", headers.name, "-o", str(output)], headers)
+        if not output.exists():
+            raise CompileFailure(f"{shlex.join(self.command)} made nothing of {headers.name}")
+
+    def _make(self, words: Sequence[str], text: Path) -> str:
+        """Run it in the folder of ``text``, which it is to compile; what it said."""
+        done = _run([*self.command, *words], text.parent)
+        if done.returncode != 0:
+            reason = done.stderr.strip() or f"exit status {done.returncode}"
+            raise CompileFailure(f"{shlex.join(self.command)} could not compile {text.name}: {reason}")
         return done.stderr
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise CompileFailure(f"{path.name} cannot be written to be compiled ({error})") from error
 
 
 def _is_library(path: Path) -> bool:

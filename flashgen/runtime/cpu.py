@@ -15,6 +15,7 @@ from flashgen.problem import Problem
 from flashgen.runtime.cache import discard, fetch, make_key
 from flashgen.runtime.compiler import BASE_FLAGS, find_compiler
 from flashgen.runtime.cpu_features import require
+from flashgen.runtime.headers import precompiled
 from flashgen.runtime.tensors import (
     FLOAT32,
     TENSOR_BYTES,
@@ -153,4 +154,14 @@ def library(source: str, name: str, target: Cpu) -> Path:
     compiler = find_compiler()
     flags = (*target.flags, *BASE_FLAGS)
     key = make_key(source, flags, compiler.identity, target.name)
-    return fetch(key, lambda made: compiler.compile(source, made, flags, name))
+
+    def build(made: Path) -> None:
+        headers = precompiled(compiler, flags)
+        try:
+            compiler.compile(source, made, flags, name, headers)
+        except CompileFailure:
+            if headers is None:
+                raise
+            compiler.compile(source, made, flags, name)  # before 12, g++ loads them at one address only
+
+    return fetch(key, build)
