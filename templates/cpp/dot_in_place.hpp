@@ -3,7 +3,7 @@
 
 constexpr isize most_rows = 4;  // rows of the left side that share what is read of the right side
 constexpr isize chunk = lanes;  // rows of the right side that all of the left side use before the next are read
-constexpr isize ahead = 4096;   // numbers, at least, from what is read to what is fetched meanwhile
+constexpr isize ahead = 1024;   // numbers, at least, from what is read to what is fetched; times rows of the left side
 
 // How a row of the right side is read: from column c on, a whole vector, or `count` floats and 0 beyond; and how
 // what is read later is fetched, `rows` further on.
@@ -58,18 +58,23 @@ INLINE void row_groups(const Part &part, isize lo, isize hi, Step step) {
 template <isize NR, isize K, bool accumulate, class T, class Reader>
 void inner_products(float *out, isize out_stride, const float *a, isize a_stride, const T *b, isize b_stride,
                     isize count, Reader reader) {
-  constexpr isize NB = lanes / NR, whole = K / lanes * lanes, later = (ahead + K - 1) / K;
+  constexpr isize NB = lanes / NR, whole = K / lanes * lanes, later = (ahead * NR + K - 1) / K;
   for (; count > 0; count -= NB, b += NB * b_stride, out += NB) {
     const T *row[NB];
     UNROLL for (isize n = 0; n < NB; ++n) row[n] = b + smaller(n, count - 1) * b_stride;
     vec sum[lanes];
     UNROLL for (isize n = 0; n < lanes; ++n) sum[n] = all(0.0f);
-    for (isize k = 0; k < whole; k += lanes)
-      UNROLL for (isize n = 0; n < NB; ++n) {
-        reader.fetch(row[n], later, b_stride, k);
-        const vec y = reader.read(row[n], k);
-        UNROLL for (isize i = 0; i < NR; ++i) sum[i * NB + n] = fma(load(a + i * a_stride + k), y, sum[i * NB + n]);
-      }
+    const auto take = [&](isize n, isize k) INLINE_LAMBDA {
+      reader.fetch(row[n], later, b_stride, k);
+      const vec y = reader.read(row[n], k);
+      UNROLL for (isize i = 0; i < NR; ++i) sum[i * NB + n] = fma(load(a + i * a_stride + k), y, sum[i * NB + n]);
+    };
+    if constexpr (NR == 1)  // memory is what takes time, and is read in order
+      UNROLL for (isize n = 0; n < NB; ++n)
+        for (isize k = 0; k < whole; k += lanes) take(n, k);
+    else
+      for (isize k = 0; k < whole; k += lanes)
+        UNROLL for (isize n = 0; n < NB; ++n) take(n, k);
     if (whole < K)
       UNROLL for (isize n = 0; n < NB; ++n) {
         const vec y = reader.read(row[n], whole, K - whole);
@@ -108,7 +113,7 @@ INLINE void product_transposed(Tile<R, C, SO> out, Tile<R, K, SA> a, View<T> b, 
 template <isize NR, isize NV, isize last, isize C, class T, class Reader>
 void weighted_rows(float *out, isize out_stride, const float *a, isize a_stride, const T *b, isize b_stride,
                    isize c, isize count, Reader reader) {
-  constexpr isize later = (ahead + C - 1) / C;
+  constexpr isize later = (ahead * NR + C - 1) / C;
   vec sum[NR][NV];
   UNROLL for (isize i = 0; i < NR; ++i)
     UNROLL for (isize v = 0; v < NV; ++v) sum[i][v] = load(out + i * out_stride + v * lanes);
