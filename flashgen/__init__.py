@@ -33,6 +33,8 @@ __all__ = ["FA1", "FA2", "Problem", "Schedule", "attention", "compile", "emit", 
 
 
 def __getattr__(name: str) -> object:
+    if name == "__version__":
+        return importlib.import_module("importlib.metadata").version("flashgen")
     if name not in _HOMES:
         raise AttributeError(f"module 'flashgen' has no attribute {name!r}")
     home = importlib.import_module(f"flashgen.{_HOMES[name]}")

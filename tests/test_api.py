@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 from dataclasses import replace
+from importlib.metadata import version
 from typing import Any
 
 import numpy as np
@@ -279,6 +280,10 @@ def test_import_is_cheap() -> None:
         "flashgen.api flashgen.api flashgen.api 8 kv-outer",
         "True flashgen.errors True",
     ]
+
+
+def test_version() -> None:
+    assert flashgen.__version__ == version("flashgen")  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def test_unknown_name() -> None:

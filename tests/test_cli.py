@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import gc
 import re
 import shlex
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 
 import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from flashgen.cli.main import USAGE_ERROR, app
+from flashgen.cli.main import USAGE_ERROR, app, main
 
 COMMANDS = ("emit", "opt", "run", "targets", "demo", "bench")
 
@@ -128,6 +130,7 @@ REFUSED = {
         r"pass 'pack' has no option 'panle'; known: panel$",
     ),
     "pass without options": (("opt", "-", "-p", "cse{a=1}"), r"pass 'cse' has no option 'a'; it has none$"),
+    "half a list": (("opt", "-", "-p", "cse,"), r"passes 'cse,': names of passes, with commas between them"),
     "not a module": (("opt", "-"), r"-:1:1: Could not parse"),
     "no module": (("opt",), r"FILE is missing; a file is wanted, or - for standard input"),
     "no file": (
@@ -137,7 +140,7 @@ REFUSED = {
     "no input": (("run",), r"FILE is missing; FILE or all of --q, --k and --v are wanted"),
     "a file in place of an alignment": (
         ("run", "--causal", "qkv.npz"),
-        r"causal is 'qkv.npz'; one of 'bottom-right', 'top-left' is allowed$",
+        r"causal is 'qkv.npz'; one of 'bottom-right', 'top-left' is allowed, or nothing, with FILE in front",
     ),
     "no such input": (("run", "nothing.npz"), r"FILE is 'nothing.npz'; there is no such file"),
     "no such command": (("foo",), r"COMMAND is 'foo'; one of 'emit', 'opt', .*'bench' is allowed$"),
@@ -254,3 +257,16 @@ def test_examples_of_the_help_work(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     made = {path.name for path in tmp_path.iterdir()}
     assert made >= {"attention.cpp", "check.cpp", "a.out", "fa1.mlir", "o.npy", "result.npz"}
+
+
+def test_a_warning_is_one_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(sys, "argv", ["flashgen", "--version"])
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        try:
+            with pytest.raises(SystemExit):
+                main()
+        finally:
+            gc.enable()
+        warnings.warn("the folder is full", RuntimeWarning, stacklevel=1)
+    assert capsys.readouterr().err == "warning: the folder is full\n"

@@ -10,6 +10,7 @@ from typing import BinaryIO
 import numpy as np
 
 from flashgen.errors import FlashgenError, InvalidArgument, MissingTool
+from flashgen.problem import DTYPES
 from flashgen.runtime.tensors import storage_type
 
 CONTAINERS = (".npz", ".safetensors")
@@ -61,6 +62,9 @@ def stored_as(name: str, array: np.ndarray, dtype: str | None) -> np.ndarray:
             allowed = "two bytes without a type are allowed with --dtype bfloat16"
             raise InvalidArgument(f"{name}.dtype", repr(array.dtype.str), allowed)
         return array.view(bfloat16())
+    if dtype is None and array.dtype.kind == "f" and storage_type(array.dtype) is None:
+        allowed = f"{', '.join(DTYPES)} are allowed; --dtype float32 rounds it to that"
+        raise InvalidArgument(f"{name}.dtype", repr(array.dtype.name), allowed)
     if dtype is None or storage_type(array.dtype) == dtype:
         return array
     if array.dtype.kind != "f" and array.dtype.name != "bfloat16":

@@ -8,6 +8,7 @@ from __future__ import annotations
 import gc
 import os
 import sys
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Annotated, Any, NoReturn
@@ -131,5 +132,6 @@ app.command(epilog=WHAT_CASES_ARE)(bench)
 
 def main() -> None:
     """What the script `flashgen` calls; exits with 0, 1 (a result that is wrong) or 2 (a refused request)."""
+    warnings.showwarning = lambda message, *_: print(f"warning: {message}", file=sys.stderr)
     gc.disable()  # a command ends before garbage matters, and collecting is a tenth of what emit takes
     app()

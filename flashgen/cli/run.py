@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from os.path import realpath
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 
@@ -122,9 +123,10 @@ def run(
     if dtype is not None:
         check_choice("dtype", dtype, DTYPES)
     # `run --causal FILE` takes FILE for the alignment: say so, not that FILE is missing
-    if causal is not None:
-        check_choice("causal", causal, CAUSAL)
-    check_outputs(out, lse)
+    if causal is not None and causal not in CAUSAL:
+        allowed = f"one of {', '.join(map(repr, CAUSAL))} is allowed, or nothing, with FILE in front of it"
+        raise InvalidArgument("causal", repr(causal), allowed)
+    check_outputs(out, lse, [path for path in (file, q, k, v) if path is not None])
     machine = find(target) if target is not None else widest()
     schedule = make_schedule(locals())
     arrays = read_inputs(file, {"q": q, "k": k, "v": v}, names, dtype)
@@ -140,8 +142,12 @@ def run(
         raise typer.Exit(WRONG)
 
 
-def check_outputs(out: Path | None, lse: Path | None) -> None:
-    """Before the work, so that none is lost."""
+def check_outputs(out: Path | None, lse: Path | None, inputs: Sequence[Path]) -> None:
+    """Before the work, so that none is lost, nor what is read."""
+    read = [realpath(path) for path in inputs]
+    for name, path in (("out", out), ("lse", lse)):
+        if path is not None and realpath(path) in read:
+            raise InvalidArgument(name, repr(str(path)), "a file other than the inputs is allowed")
     if out is not None:
         check_output("out", out, (".npy", ".npz", ".safetensors"))
     if lse is not None:

@@ -182,6 +182,8 @@ def lower(
 
 def parse_passes(text: str) -> list[ModulePass]:
     """The passes that a text names: "interchange,pack{panel=16}". Raises ParseFailure."""
+    if text.strip().endswith(","):
+        raise ParseFailure(f"passes {text!r}: names of passes, with commas between them, are allowed")
     try:
         return [make_pass(spec) for spec in parse_pipeline(text)]
     except (ArgSpecParseError, ValueError) as e:
