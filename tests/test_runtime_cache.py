@@ -309,4 +309,4 @@ def test_compiles_into_the_cache_only(folder: Path) -> None:
     before = snapshot()
     cpu_module.library(attention_source("f", Problem(4)), "f", Avx2())
     assert snapshot() == before
-    assert {path.suffix for path in folder.iterdir()} <= {".so", ".gch", ".lock"}
+    assert {path.suffix for path in folder.iterdir()} == {".so", ".lock"}

@@ -13,7 +13,7 @@ import numpy as np
 from flashgen.errors import CompileFailure, KernelFailure
 from flashgen.problem import Problem
 from flashgen.runtime.cache import discard, fetch, make_key
-from flashgen.runtime.compiler import BASE_FLAGS, find_compiler
+from flashgen.runtime.compiler import BASE_FLAGS, HEADERS, find_compiler
 from flashgen.runtime.cpu_features import require
 from flashgen.runtime.headers import precompiled
 from flashgen.runtime.tensors import (
@@ -156,7 +156,7 @@ def library(source: str, name: str, target: Cpu) -> Path:
     key = make_key(source, flags, compiler.identity, target.name)
 
     def build(made: Path) -> None:
-        headers = precompiled(compiler, flags)
+        headers = precompiled(compiler, flags) if HEADERS in source else None
         try:
             compiler.compile(source, made, flags, name, headers)
         except CompileFailure:

@@ -53,9 +53,13 @@ INLINE void row_groups(const Part &part, isize lo, isize hi, Step step) {
   }
 }
 
+// Of a left side of R rows: whether to read the right side takes longer than to multiply by it. It is then read in
+// order, as processors expect it, and in whole rows; else in the order that keeps arithmetic units busy.
+template <isize R> constexpr bool waits_for_memory = R <= lanes / 4;
+
 // out[i][n] = <a[i], b[n]>, or that added to it, for NR rows of a and `count` rows of b: lanes / NR of them at a
 // time, with an accumulator for each pair, a lane of it for each lane of a row.
-template <isize NR, isize K, bool accumulate, class T, class Reader>
+template <isize NR, isize K, bool accumulate, bool in_order, class T, class Reader>
 void inner_products(float *out, isize out_stride, const float *a, isize a_stride, const T *b, isize b_stride,
                     isize count, Reader reader) {
   constexpr isize NB = lanes / NR, whole = K / lanes * lanes, later = (ahead * NR + K - 1) / K;
@@ -69,7 +73,7 @@ void inner_products(float *out, isize out_stride, const float *a, isize a_stride
       const vec y = reader.read(row[n], k);
       UNROLL for (isize i = 0; i < NR; ++i) sum[i * NB + n] = fma(load(a + i * a_stride + k), y, sum[i * NB + n]);
     };
-    if constexpr (NR == 1)  // memory is what takes time, and is read in order
+    if constexpr (in_order)
       UNROLL for (isize n = 0; n < NB; ++n)
         for (isize k = 0; k < whole; k += lanes) take(n, k);
     else
@@ -99,8 +103,8 @@ template <bool accumulate, isize R, isize C, isize SO, isize K, isize SA, class 
 INLINE void product_transposed(Tile<R, C, SO> out, Tile<R, K, SA> a, View<T> b, const Part &part, Reader reader) {
   for (isize n = 0; n < b.rows; n += chunk) {
     row_groups<R>(part, n, smaller(n + chunk, b.rows), [&](auto rows, isize r, isize lo, isize hi) INLINE_LAMBDA {
-      inner_products<decltype(rows)::value, K, accumulate>(out.at(r, lo), SO, a.at(r, 0), SA, b.p + lo * b.row_stride,
-                                                           b.row_stride, hi - lo, reader);
+      inner_products<decltype(rows)::value, K, accumulate, waits_for_memory<R>>(
+          out.at(r, lo), SO, a.at(r, 0), SA, b.p + lo * b.row_stride, b.row_stride, hi - lo, reader);
     });
   }
   if (!accumulate)
@@ -139,14 +143,17 @@ INLINE void product(Tile<R, C, SO> out, Tile<R, K, SA> a, View<T> b, const Part 
       for (isize c = 0; c < C; c += lanes) store(out.at(r, c), all(0.0f));
   for (isize n = 0; n < b.rows; n += chunk) {
     row_groups<R>(part, n, smaller(n + chunk, b.rows), [&](auto rows, isize r, isize lo, isize hi) INLINE_LAMBDA {
-      constexpr isize NR = decltype(rows)::value, NV = lanes / NR, rest = C % (NV * lanes);
+      constexpr isize all = decltype(rows)::value, NR = waits_for_memory<R> && all == 4 ? 2 : all;
+      constexpr isize NV = lanes / NR, rest = C % (NV * lanes);
       const T *const from = b.p + lo * b.row_stride;
-      const float *const weights = a.at(r, lo);
-      for (isize c = 0; c + NV * lanes <= C; c += NV * lanes)
-        weighted_rows<NR, NV, lanes, C>(out.at(r, c), SO, weights, SA, from, b.row_stride, c, hi - lo, reader);
-      if constexpr (rest > 0)
-        weighted_rows<NR, (rest + lanes - 1) / lanes, (rest - 1) % lanes + 1, C>(
-            out.at(r, C - rest), SO, weights, SA, from, b.row_stride, C - rest, hi - lo, reader);
+      for (isize end = r + all; r < end; r += NR) {
+        const float *const weights = a.at(r, lo);
+        for (isize c = 0; c + NV * lanes <= C; c += NV * lanes)
+          weighted_rows<NR, NV, lanes, C>(out.at(r, c), SO, weights, SA, from, b.row_stride, c, hi - lo, reader);
+        if constexpr (rest > 0)
+          weighted_rows<NR, (rest + lanes - 1) / lanes, (rest - 1) % lanes + 1, C>(
+              out.at(r, C - rest), SO, weights, SA, from, b.row_stride, C - rest, hi - lo, reader);
+      }
     });
   }
 }
