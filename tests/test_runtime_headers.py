@@ -88,6 +88,15 @@ def test_a_compiler_that_does_not_take_them(
     assert [line.count("-include") for line in log.text().splitlines() if "f.cpp" in line] == [1, 0]
 
 
+def test_a_folder_without_links(log: Logging, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(path: Path, to: Path) -> None:
+        raise PermissionError("no links here")
+
+    monkeypatch.setattr(Path, "symlink_to", refuse)
+    assert library(SOURCES[0], "f", Avx2()).exists()
+    assert "-include" not in log.text()
+
+
 def test_what_is_none_is_passed_over(tmp_path: Path) -> None:
     unfit = tmp_path / "unfit"
     unfit.write_bytes(b"no headers")

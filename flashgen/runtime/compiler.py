@@ -106,7 +106,7 @@ class Compiler:
         _write(text, source)
         if headers is not None:
             _write(output.parent / HEADERS_FILE, HEADERS)
-            (output.parent / f"{HEADERS_FILE}.gch").symlink_to(headers)
+            _link(output.parent / f"{HEADERS_FILE}.gch", headers)
             words = (*words, "-include", HEADERS_FILE)
         said = self._make([*words, text.name, "-o", str(output), "-lm"], text)
         if not _is_library(output):
@@ -138,6 +138,13 @@ def _write(path: Path, text: str) -> None:
         path.write_text(text, encoding="utf-8")
     except OSError as error:
         raise CompileFailure(f"{path.name} cannot be written to be compiled ({error})") from error
+
+
+def _link(path: Path, to: Path) -> None:
+    try:
+        path.symlink_to(to)
+    except OSError as error:
+        raise CompileFailure(f"{path.name} cannot be linked ({error})") from error
 
 
 def _is_library(path: Path) -> bool:

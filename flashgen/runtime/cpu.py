@@ -162,6 +162,6 @@ def library(source: str, name: str, target: Cpu) -> Path:
         except CompileFailure:
             if headers is None:
                 raise
-            compiler.compile(source, made, flags, name)  # before 12, g++ loads them at one address only
+            compiler.compile(source, made, flags, name)  # no links in the folder, or a g++ before 12
 
     return fetch(key, build)
