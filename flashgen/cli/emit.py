@@ -82,8 +82,8 @@ def emit(
 ) -> None:
     """Print a kernel as C++ or CUDA.
 
-    It is one file that needs its compiler's own headers and nothing else. --print-ir and --print-ir-after
-    print a module of the tile IR that it comes from in its place.
+    It is one file that needs its compiler's own headers, the C library's, and nothing else. --print-ir and
+    --print-ir-after print a module of the tile IR that it comes from in its place.
 
     \b
     Examples:

@@ -152,7 +152,7 @@ def check_outputs(out: Path | None, lse: Path | None, inputs: Sequence[Path]) ->
         check_output("out", out, (".npy", ".npz", ".safetensors"))
     if lse is not None:
         check_output("lse", lse, (".npy",))
-        if out is not None and out.resolve() == lse.resolve():
+        if out is not None and realpath(out) == realpath(lse):
             raise InvalidArgument("lse", repr(str(lse)), "a file other than out's is allowed")
 
 

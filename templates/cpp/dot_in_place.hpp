@@ -143,10 +143,10 @@ INLINE void product(Tile<R, C, SO> out, Tile<R, K, SA> a, View<T> b, const Part 
       for (isize c = 0; c < C; c += lanes) store(out.at(r, c), all(0.0f));
   for (isize n = 0; n < b.rows; n += chunk) {
     row_groups<R>(part, n, smaller(n + chunk, b.rows), [&](auto rows, isize r, isize lo, isize hi) INLINE_LAMBDA {
-      constexpr isize all = decltype(rows)::value, NR = waits_for_memory<R> && all == 4 ? 2 : all;
+      constexpr isize together = decltype(rows)::value, NR = waits_for_memory<R> && together == 4 ? 2 : together;
       constexpr isize NV = lanes / NR, rest = C % (NV * lanes);
       const T *const from = b.p + lo * b.row_stride;
-      for (isize end = r + all; r < end; r += NR) {
+      for (isize end = r + together; r < end; r += NR) {
         const float *const weights = a.at(r, lo);
         for (isize c = 0; c + NV * lanes <= C; c += NV * lanes)
           weighted_rows<NR, NV, lanes, C>(out.at(r, c), SO, weights, SA, from, b.row_stride, c, hi - lo, reader);
