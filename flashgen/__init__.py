@@ -34,7 +34,11 @@ __all__ = ["FA1", "FA2", "Problem", "Schedule", "attention", "compile", "emit", 
 
 def __getattr__(name: str) -> object:
     if name == "__version__":
-        return importlib.import_module("importlib.metadata").version("flashgen")
+        metadata = importlib.import_module("importlib.metadata")
+        try:
+            return metadata.version("flashgen")
+        except metadata.PackageNotFoundError as error:
+            raise AttributeError("flashgen is not installed, so that its version is not known") from error
     if name not in _HOMES:
         raise AttributeError(f"module 'flashgen' has no attribute {name!r}")
     home = importlib.import_module(f"flashgen.{_HOMES[name]}")
@@ -44,4 +48,4 @@ def __getattr__(name: str) -> object:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted({*globals(), *__all__, "__version__"})

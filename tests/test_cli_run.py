@@ -169,8 +169,9 @@ REFUSED = {
     "dtype": (
         {"q": np.ones((2, 4, 13, 8))},
         (),
-        r"q.dtype is 'float64'; .* --dtype float32 rounds it",
+        r"q.dtype is '<f8'; native float32, .* --dtype float32 makes it",
     ),
+    "byte order": ({"q": np.ones((2, 4, 13, 8), ">f4")}, (), r"q.dtype is '>f4'; native float32"),
     "half": ({"q": np.ones((2, 4, 13, 8), np.float16)}, (), r"k.dtype is '<f4'; native float16 is allowed"),
     "no type": (
         {},
@@ -192,7 +193,7 @@ REFUSED = {
         ("--dtype", "bfloat16", "--out", "o.npz"),
         r"out is 'o.npz'; a name that ends in .safetensors is allowed for bfloat16",
     ),
-    "mixed": ({"k": np.ones((2, 2, 37, 8))}, (), r"k.dtype is 'float64'; float32, float16"),
+    "mixed": ({"k": np.ones((2, 2, 37, 8))}, (), r"k.dtype is '<f8'; native float32, float16"),
     "head dim": ({"q": np.ones((2, 4, 13, 0), F)}, (), r"head_dim is 0; a whole number"),
     "objects": ({"q": np.array([None])}, (), r"FILE is 'in.npz'; a .npz file of numbers is allowed"),
     "scale": ({}, ("--scale", "nan"), r"scale is nan; 0 is allowed, or a finite"),

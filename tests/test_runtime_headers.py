@@ -97,6 +97,15 @@ def test_a_folder_without_links(log: Logging, monkeypatch: pytest.MonkeyPatch) -
     assert "-include" not in log.text()
 
 
+def test_no_room_for_them(log: Logging, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(compiler: Compiler, output: Path, flags: object) -> None:
+        raise OSError("no space left")
+
+    monkeypatch.setattr(Compiler, "precompile", refuse)
+    assert library(SOURCES[0], "f", Avx2()).exists()
+    assert "-include" not in log.text()
+
+
 def test_what_is_none_is_passed_over(tmp_path: Path) -> None:
     unfit = tmp_path / "unfit"
     unfit.write_bytes(b"no headers")

@@ -63,8 +63,8 @@ def stored_as(name: str, array: np.ndarray, dtype: str | None) -> np.ndarray:
             raise InvalidArgument(f"{name}.dtype", repr(array.dtype.str), allowed)
         return array.view(bfloat16())
     if dtype is None and array.dtype.kind == "f" and storage_type(array.dtype) is None:
-        allowed = f"{', '.join(DTYPES)} are allowed; --dtype float32 rounds it to that"
-        raise InvalidArgument(f"{name}.dtype", repr(array.dtype.name), allowed)
+        allowed = f"native {', '.join(DTYPES)} are allowed; --dtype float32 makes it that"
+        raise InvalidArgument(f"{name}.dtype", repr(array.dtype.str), allowed)
     if dtype is None or storage_type(array.dtype) == dtype:
         return array
     if array.dtype.kind != "f" and array.dtype.name != "bfloat16":

@@ -124,7 +124,8 @@ def run(
         check_choice("dtype", dtype, DTYPES)
     # `run --causal FILE` takes FILE for the alignment: say so, not that FILE is missing
     if causal is not None and causal not in CAUSAL:
-        allowed = f"one of {', '.join(map(repr, CAUSAL))} is allowed, or nothing, with FILE in front of it"
+        hint = ", or nothing, with FILE in front of it" if file is None else ""
+        allowed = f"one of {', '.join(map(repr, CAUSAL))} is allowed{hint}"
         raise InvalidArgument("causal", repr(causal), allowed)
     check_outputs(out, lse, [path for path in (file, q, k, v) if path is not None])
     machine = find(target) if target is not None else widest()

@@ -51,6 +51,7 @@ def make_key(*parts: str | tuple[str, ...]) -> str:
 def fetch(key: str, build: Callable[[Path], object], ending: str = ".so") -> Path:
     """The entry of that key; ``build`` makes it, at the path it is given, where it is missing or damaged.
 
+    ending: of its file; keys of entries with other endings are others.
     Of many processes and threads that ask at once, one builds and the others wait for it. A folder that
     cannot be written is read all the same; what it lacks is built, with a RuntimeWarning, in a folder of
     this process's own, which goes when the process ends. What ``build`` raises is passed on.

@@ -162,6 +162,7 @@ def library(source: str, name: str, target: Cpu) -> Path:
         except CompileFailure:
             if headers is None:
                 raise
-            compiler.compile(source, made, flags, name)  # no links in the folder, or a g++ before 12
+            # Without links in the folder, or with a g++ before 12. A fault of the source is told by this one.
+            compiler.compile(source, made, flags, name)
 
     return fetch(key, build)

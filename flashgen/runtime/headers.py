@@ -20,5 +20,5 @@ def precompiled(compiler: Compiler, flags: Sequence[str]) -> Path | None:
     key = make_key("headers", HEADERS, tuple(flags), compiler.identity)
     try:
         return fetch(key, lambda made: compiler.precompile(made, flags), ".gch")
-    except CompileFailure:
+    except (CompileFailure, OSError):  # a disk that is full may still hold a kernel
         return None

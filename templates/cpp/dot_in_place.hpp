@@ -3,7 +3,7 @@
 
 constexpr isize most_rows = 4;  // rows of the left side that share what is read of the right side
 constexpr isize chunk = lanes;  // rows of the right side that all of the left side use before the next are read
-constexpr isize ahead = 1024;   // numbers, at least, from what is read to what is fetched; times rows of the left side
+constexpr isize ahead = 1024;   // numbers of the right side fetched ahead, for each row that shares what is read
 
 // How a row of the right side is read: from column c on, a whole vector, or `count` floats and 0 beyond; and how
 // what is read later is fetched, `rows` further on.
@@ -55,6 +55,7 @@ INLINE void row_groups(const Part &part, isize lo, isize hi, Step step) {
 
 // Of a left side of R rows: whether to read the right side takes longer than to multiply by it. It is then read in
 // order, as processors expect it, and in whole rows; else in the order that keeps arithmetic units busy.
+// A product then takes two rows at a time where it could take four: so a row of 8 vectors is read in one stretch.
 template <isize R> constexpr bool waits_for_memory = R <= lanes / 4;
 
 // out[i][n] = <a[i], b[n]>, or that added to it, for NR rows of a and `count` rows of b: lanes / NR of them at a
