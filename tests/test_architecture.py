@@ -10,7 +10,8 @@ import pytest
 ROOT = Path(__file__).parent.parent
 
 FLOW = (
-    ("errors", "problem", "schedule"),
+    ("errors", "expression", "problem", "schedule"),
+    ("trace", "mods"),
     ("ir",),
     ("analysis", "reference"),
     ("build", "interpret", "outline"),
