@@ -11,7 +11,7 @@ ROOT = Path(__file__).parent.parent
 
 FLOW = (
     ("errors", "expression", "problem", "schedule"),
-    ("trace", "mods"),
+    ("notation", "symbol", "capture", "trace", "mods", "combine"),
     ("ir",),
     ("analysis", "reference"),
     ("build", "interpret", "outline"),
