@@ -5,8 +5,8 @@
 
 To add one, write a function that checks its arguments and returns a ``mask_mod(b, h, q_idx, k_idx)`` or a
 ``score_mod(score, b, h, q_idx, k_idx)``. Arrays that it reads become a kernel's inputs, numbers constants of
-the kernel, and numbers made by ``runtime`` inputs too, so that one kernel serves all of them. A row's position
-among the keys is ``position(q_idx, alignment)``.
+the kernel, and numbers made by ``runtime`` inputs too, so that one kernel serves all of them. A row's
+position among the keys is ``position(q_idx, alignment)``.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ DEFAULT = CAUSAL[0]
 
 
 def position(q_idx: Any, alignment: str = DEFAULT) -> Any:
-    """The key that a row is at: q + Nk - Nq ("bottom-right", so that the last row is at the last key) or q."""
+    """The key that a row is at: q + Nk - Nq ("bottom-right": the last row is at the last key) or q."""
     return q_idx + (key_len() - query_len()) if alignment == "bottom-right" else q_idx
 
 
@@ -164,8 +164,11 @@ def key_lengths(lengths: Any) -> Mod:
 
 
 def block_sparse(layout: Any, block_q: int, block_k: int) -> Mod:
-    """A mask: where the layout, bools of (Tq, Tk), (Hq, Tq, Tk) or (B, Hq, Tq, Tk), has the block that q and k
-    lie in. Blocks beyond the layout are not seen. Raises InvalidArgument.
+    """A mask: where the layout has the block that q and k lie in.
+
+    layout: bools, (Tq, Tk), (Hq, Tq, Tk) or (B, Hq, Tq, Tk); blocks beyond it are not seen.
+
+    Raises InvalidArgument.
     """
     dimensions = rank(layout, "layout", 2, 3, 4)
     check_positive("block_q", block_q)

@@ -1,10 +1,10 @@
 """Masks, scores and their inputs as text: what ``str`` of an expression prints, and what users type.
 
-The text is an expression of Python: ``k <= q + (Nk - Nq) and doc[q] == doc[k]``. Names are the positions b, h,
-q, k, the lengths Nq, Nk, ``score``, ``inf``, the operations of flashgen.expression that have no operator, and
-inputs, which are declared: ``window_left:index,slope:float,doc:int32[1]`` (name:kind of a number, name:type[rank]
-of an array). Whole numbers beside floats become floats; nothing is folded, so that what is printed is read back
-as it was.
+The text is an expression of Python: ``k <= q + (Nk - Nq) and doc[q] == doc[k]``. Names are the positions b,
+h, q, k, the lengths Nq, Nk, ``score``, ``inf``, the operations of flashgen.expression that have no operator,
+and inputs, which are declared: ``window_left:index,slope:float,doc:int32[1]`` (name:kind of a number,
+name:type[rank] of an array). Whole numbers beside floats become floats; nothing is folded, so that what is
+printed is read back as it was.
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ def inputs(text: str) -> dict[str, Input]:
         name, kind, rank = read.groups() if read else ("", "", None)
         known = kind in ORDER if rank is None else kind in KINDS
         if not known or not name.isidentifier() or name in WORDS or name in found:
-            types = ", ".join(KINDS)
-            allowed = f"name:index, name:float and name:TYPE[RANK], TYPE one of {types}, are allowed, each name once"
+            types = f"TYPE one of {', '.join(KINDS)}"
+            allowed = f"name:index, name:float and name:TYPE[RANK], {types}, are allowed, each name once"
             raise InvalidArgument("inputs", repr(word), allowed)
         found[name] = Scalar(name, kind) if rank is None else Array(name, int(rank), kind)
     return found

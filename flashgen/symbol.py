@@ -80,7 +80,7 @@ def lift(value: object) -> Expression:
         value = value.item()
     if not isinstance(value, bool | int | float):
         what = value if isinstance(value, Element) else f"of type {type(value).__name__}"
-        allowed = "traced values and numbers are allowed; an array gives one for as many indices as it has dimensions"
+        allowed = "a traced value, a number, or an array with an index for each dimension is allowed"
         raise InvalidArgument("operand", what, allowed)
     kind = bool if isinstance(value, bool) else int if isinstance(value, int) else float
     return build("constant", value=kind(value))
@@ -96,7 +96,10 @@ def build(op: str, args: tuple[Expression, ...] = (), value: Any = None) -> Expr
 
 
 def make(op: str, *operands: object) -> Symbol:
-    """An operation on symbols and numbers, of kinds that it has, with constants folded. Raises InvalidArgument."""
+    """An operation on symbols and numbers, of kinds that it has, with constants folded.
+
+    Raises InvalidArgument.
+    """
     args = [lift(x) for x in operands]
     if op == "where" and args[0].kind != "bool":
         raise InvalidArgument("condition of where", WORDS[args[0].kind], "a bool is allowed")

@@ -5,9 +5,9 @@
 
 (Dong et al. 2024, "Flex Attention"). The function is called once, on symbols (flashgen.symbol), in place of
 which a kernel puts numbers; what else it does happens at that call, and need not happen at another. Arrays
-that it reads from variables around it, of NumPy or whatever speaks DLPack or gives a buffer, are inputs, by the
-names of these variables; numbers are constants, unless ``runtime`` made them. The same function over other
-arrays of the same types gives the same expressions, and is not called again.
+that it reads from variables around it, of NumPy or whatever speaks DLPack or gives a buffer, are inputs, by
+the names of these variables; numbers are constants, unless ``runtime`` made them. The same function over
+other arrays of the same types gives the same expressions, and is not called again.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def trace_both(
     score: Callable[..., Any] | None = None,
     names: Mapping[str, str] | None = None,
 ) -> tuple[Expression | None, Expression | None, dict[str, Any]]:
-    """The expressions of a mask_mod and of a score_mod, over inputs whose names differ, and the inputs' values.
+    """The expressions of a mask_mod and a score_mod, over inputs whose names differ, and the inputs' values.
 
     names: what a refusal calls the two, by "mask" and "score". Raises InvalidArgument.
     """
@@ -134,7 +134,7 @@ def _value_of(value: Any) -> Callable[[Any], Any] | None:
 
 
 def _call(rebuild: Rebuild, function: Callable[..., Any], kind: str, name: str) -> Expression:
-    """What a function gives for symbols. Raises InvalidArgument under the name that its caller knows it by."""
+    """What a function gives for symbols. Raises InvalidArgument under the name that its caller gives it."""
     try:
         rebuilt = rebuild.of(function, name)
         try:

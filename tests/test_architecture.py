@@ -13,6 +13,7 @@ FLOW = (
     ("errors", "expression", "problem", "schedule"),
     ("notation", "symbol", "capture", "trace", "mods", "combine"),
     ("ir",),
+    ("evaluate",),
     ("analysis", "reference"),
     ("build", "interpret", "outline"),
     ("passes",),
