@@ -24,6 +24,9 @@ CALLS = [op for op in OPERATIONS if op not in SYMBOLS and op != "not"]
 WORDS = {*POSITIONS, *LENGTHS, *CALLS, "score", "inf", "nan", *keyword.kwlist}
 """Names that mean something in a text, and can be no input's."""
 
+SHOWN = 200
+"""Characters of a refused text that a message repeats."""
+
 Input = Array | Scalar
 ORDER = ("index", "float")
 
@@ -83,7 +86,8 @@ def parse(text: str, inputs: Mapping[str, Input] | None = None, argument: str = 
 
 def refuse(argument: str, text: str, reason: str) -> NoReturn:
     allowed = "an expression of Python over b, h, q, k, Nq, Nk, score and declared inputs is allowed"
-    raise InvalidArgument(argument, repr(text), f"{allowed}: {reason}")
+    shown = text if len(text) <= SHOWN else f"{text[:SHOWN]}..."
+    raise InvalidArgument(argument, repr(shown), f"{allowed}: {reason}")
 
 
 class Reader:
@@ -93,7 +97,8 @@ class Reader:
         self.argument, self.text, self.inputs = argument, text, inputs
 
     def refuse(self, node: ast.AST, reason: str) -> NoReturn:
-        refuse(self.argument, self.text, f"{ast.get_source_segment(self.text.strip(), node)!r} {reason}")
+        part = ast.get_source_segment(self.text.strip(), node) or ""
+        refuse(self.argument, self.text, f"{part[:SHOWN]!r} {reason}")
 
     def read(self, node: ast.expr) -> Expression:
         method = getattr(self, f"_{type(node).__name__.lower()}", None)

@@ -173,10 +173,11 @@ def bound(
     A score expression makes t of a score s. Its error is then what takes the place of C * u * S: the error
     C * u * |scale| sum_d |q_id k_jd| of each s, carried through each operation of the expression (by at most
     the operation's Lipschitz constant over that interval, which is how |f'| <= L gives L times the error of
-    s; flashgen.analysis.rounding), with C * u of each operation's result for its own rounding, and C * u * |t|
-    for the multiplication by log2 e, which u * S covers where t is s; the largest of all visible pairs. It is
-    infinite where a comparison within the expression may come out either way, and t jumps there. A sink is a
-    logit that is read and not computed: C * u * |sink| for the multiplication, and one more term of the sum.
+    s; flashgen.analysis.rounding), with C * u of each operation's result for its own rounding, and
+    C * u * |t| for the multiplication by log2 e, which u * S covers where t is s; the largest of all visible
+    pairs. It is infinite where a comparison in the expression may come out either way, and t jumps there. A
+    sink is a logit that is read and not computed: C * u * |sink| for the multiplication, and one more term
+    of the sum.
     Masks are not rounded: where they compare floats, inputs are expected to be far enough apart.
     """
     q, k, v = (x.astype(np.float64) for x in (q, k, v))

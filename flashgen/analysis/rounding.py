@@ -1,4 +1,4 @@
-"""How far a kernel's value of an expression may be from the reference's: errors carried through its operations."""
+"""How far a kernel's value of an expression may be from the reference's: errors, carried along."""
 
 from __future__ import annotations
 
