@@ -150,10 +150,10 @@ class Eye:
         read = reads(function)
         self.key.append(id(code))
         for variable, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
-            try:
-                self.see(cell.cell_contents, variable)
-            except ValueError:
-                self.key.append(None)  # not assigned yet
+            if (value := contents(cell)) is not cell:
+                self.see(value, variable)
+            else:
+                self.key.append(None)
         for value in function.__defaults__ or ():
             self.see(value, name)
         if function.__kwdefaults__:
@@ -163,6 +163,14 @@ class Eye:
                 self.see(function.__globals__[variable], variable)
             else:
                 self.key.append(variable)
+
+
+def contents(cell: CellType) -> Any:
+    """What a variable holds; the cell itself where it is not assigned yet."""
+    try:
+        return cell.cell_contents
+    except ValueError:
+        return cell
 
 
 def opaque(function: FunctionType) -> bool:
@@ -290,10 +298,8 @@ class Rebuild:
         made = FunctionType(code, namespace, name, None, cells or None)
         self._made[id(function)] = made  # first: it may read itself
         for variable, old, new in zip(code.co_freevars, function.__closure__ or (), cells, strict=True):
-            try:
-                new.cell_contents = self.of(old.cell_contents, variable)
-            except ValueError:
-                continue  # not assigned yet
+            if (value := contents(old)) is not old:
+                new.cell_contents = self.of(value, variable)
         names = code.co_varnames[: code.co_argcount][-len(function.__defaults__ or ()) :]
         made.__defaults__ = tuple(
             self.of(v, n) for v, n in zip(function.__defaults__ or (), names, strict=False)

@@ -18,7 +18,7 @@ from flashgen.capture import is_array, type_of
 from flashgen.errors import InvalidArgument, check_choice
 from flashgen.expression import KINDS, Expression
 from flashgen.problem import CAUSAL, Problem
-from flashgen.trace import trace_both
+from flashgen.trace import check_function, trace_both
 
 MOST = 4
 """Dimensions of an attn_mask: B, Hq, Nq, Nk."""
@@ -69,12 +69,17 @@ def combine(
     scores: list[Callable[..., Any]] = []
     if window is not None:
         masks.append(mods.sliding_window(*pair(window), causal_alignment))
+    parts = []
     if mask_mod is not None:
-        masks.append(function(mask_mod, "mask_mod"))
+        check_function("mask_mod", mask_mod)
+        masks.append(mask_mod)
+        parts.append((mask_mod, "mask", "mask_mod"))
     if softcap is not None:
         scores.append(mods.softcap(softcap))
     if score_mod is not None:
-        scores.append(function(score_mod, "score_mod"))
+        check_function("score_mod", score_mod)
+        scores.append(score_mod)
+        parts.append((score_mod, "score", "score_mod"))
     if alibi is not None and alibi is not False:
         scores.append(mods.alibi(slopes(alibi, shape[0], shape[1]), causal_alignment))
     if attn_mask is not None:
@@ -86,9 +91,8 @@ def combine(
     mask = score = None
     values: dict[str, Any] = {}
     if masks or scores:
-        names = {"mask": "mask_mod", "score": "score_mod"}
         mask, score, values = trace_both(
-            mods.and_masks(*masks) if masks else None, mods.chain(*scores) if scores else None, names
+            mods.and_masks(*masks) if masks else None, mods.chain(*scores) if scores else None, parts=parts
         )
         if mask is not None and mask.op == "constant" and mask.value:
             mask = None  # a window without bounds
@@ -97,14 +101,6 @@ def combine(
     if sinks is not None:
         values["sink"] = heads(sinks, shape[1])
     return Combined(causal_alignment if is_causal else None, mask, score, sinks is not None, values)
-
-
-def function(value: object, argument: str) -> Callable[..., Any]:
-    """Raises InvalidArgument for what is called like a function and is none."""
-    if not callable(value):
-        allowed = "a Python function is allowed"
-        raise InvalidArgument(argument, f"of type {type(value).__name__}", allowed)
-    return value
 
 
 def pair(window: object) -> tuple[Any, Any]:

@@ -247,6 +247,7 @@ FUNCTIONS: dict[str, Callable[..., Symbol]] = {
     "abs": lambda x: make("abs", x),
     "absolute": lambda x: make("abs", x),
     "negative": _negative,
+    "positive": lambda x: Symbol(lift(x)),
     "logical_and": lambda a, b: make("and", a, b),
     "logical_or": lambda a, b: make("or", a, b),
     "logical_xor": lambda a, b: make("ne", *_bools(a, b)),
@@ -330,8 +331,8 @@ def _give_operators() -> None:
         setattr(Symbol, f"__r{name}__", lambda self, other, apply=apply: apply(other, self))
     for name, function in COMPARISONS.items():
         setattr(Symbol, f"__{name}__", lambda self, other, apply=FUNCTIONS[function]: apply(self, other))
-    for name, function in (("neg", _negative), ("abs", FUNCTIONS["abs"]), ("invert", logical_not)):
-        setattr(Symbol, f"__{name}__", lambda self, apply=function: apply(self))
+    for name, function in {"neg": "negative", "pos": "positive", "abs": "abs", "invert": "invert"}.items():
+        setattr(Symbol, f"__{name}__", lambda self, apply=FUNCTIONS[function]: apply(self))
     for name, asked in VALUES.items():
         setattr(Symbol, f"__{name}__", _refusal(asked))
 

@@ -13,7 +13,7 @@ other arrays of the same types gives the same expressions, and is not called aga
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from types import FunctionType
@@ -76,21 +76,24 @@ def trace_both(
     mask: Callable[..., Any] | None = None,
     score: Callable[..., Any] | None = None,
     names: Mapping[str, str] | None = None,
+    parts: Iterable[tuple[Callable[..., Any], str, str]] = (),
 ) -> tuple[Expression | None, Expression | None, dict[str, Any]]:
     """The expressions of a mask_mod and a score_mod, over inputs whose names differ, and the inputs' values.
 
-    names: what a refusal calls the two, by "mask" and "score". Raises InvalidArgument.
+    names: what a refusal calls the two, by "mask" and "score".
+    parts: functions that the two call, each with its kind and name: what is wrong with one is said of it.
+
+    Raises InvalidArgument.
     """
     functions = {"mask": mask, "score": score}
     for kind, function in functions.items():
-        if function is not None and type(function) is not FunctionType and type(function) is not partial:
-            allowed = "a Python function is allowed, or functools.partial of one; not a method or an object"
-            raise InvalidArgument(
-                (names or {}).get(kind, f"{kind}_mod"), f"of type {type(function).__name__}", allowed
-            )
+        if function is not None:
+            check_function((names or {}).get(kind, f"{kind}_mod"), function)
     seen = look((mask, score), "function")
     tracing = _KNOWN.get(seen.key)
     if tracing is None:
+        for part in parts:
+            trace(*part)
         tracing = _trace(functions, names or {}, seen.inputs)
         if seen.lasting:
             if len(_KNOWN) >= SIZE:
@@ -99,6 +102,13 @@ def trace_both(
     inputs = seen.inputs
     values = {name: inputs[n] if make is None else make(inputs[n]) for n, name, make in tracing.found}
     return tracing.mask, tracing.score, values
+
+
+def check_function(argument: str, value: object) -> None:
+    """Raise InvalidArgument for what is called like a function and is none."""
+    if type(value) is not FunctionType and type(value) is not partial:
+        allowed = "a Python function is allowed, or functools.partial of one; not a method or an object"
+        raise InvalidArgument(argument, f"of type {type(value).__name__}", allowed)
 
 
 def _trace(
