@@ -11,8 +11,9 @@ ROOT = Path(__file__).parent.parent
 
 FLOW = (
     ("errors", "expression", "problem", "schedule"),
-    ("trace", "mods"),
+    ("notation", "symbol", "capture", "trace", "mods", "combine"),
     ("ir",),
+    ("evaluate",),
     ("analysis", "reference"),
     ("build", "interpret", "outline"),
     ("passes",),
