@@ -44,7 +44,7 @@ class Runtime:
     kind: str
 
 
-def runtime(value: float, name: str) -> Runtime:
+def runtime(value: float, name: str) -> Any:
     """A number that becomes a kernel's run-time input: other values of it need no other kernel.
 
     A function that is traced reads it from a variable around it; there it is an index if ``value`` is a whole
@@ -108,7 +108,7 @@ class Eye:
 
     def _rest(self, value: Any, kind: type, name: str) -> None:
         if isinstance(value, FIXED):
-            self.key += (kind, value.expression if kind is Symbol else value)
+            self.key += (kind, value.expression if isinstance(value, Symbol) else value)
         elif isinstance(value, np.generic):
             self.key.append(kind)
             self.see(value.item(), name)
@@ -278,7 +278,7 @@ class Rebuild:
         self.names[id(value)] = name = unique(
             value.name if type(value) is Runtime else name, self.names.values()
         )
-        if type(value) is Runtime:
+        if isinstance(value, Runtime):
             return Symbol(Expression("scalar", value=Scalar(name, value.kind)))
         array = value if is_array(value) else np.asarray(value)
         dtype = type_of(array, name)

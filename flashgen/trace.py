@@ -24,7 +24,8 @@ import numpy as np
 from flashgen.capture import Rebuild, Runtime, is_array, look
 from flashgen.errors import InvalidArgument, check_choice
 from flashgen.expression import Array, Expression, Scalar
-from flashgen.symbol import WORDS, Symbol, lift
+from flashgen.making import WORDS
+from flashgen.symbol import Symbol, lift
 
 ARGUMENTS = {"mask": ("b", "h", "q", "k"), "score": ("score", "b", "h", "q", "k")}
 """What each kind of function is called with."""
@@ -66,7 +67,9 @@ def trace(function: Callable[..., Any], kind: str = "mask", argument: str | None
     """
     check_choice("kind", kind, KIND)
     name = argument or f"{kind}_mod"
-    mask, score, values = trace_both(**{kind: function}, names={kind: name})
+    mask, score, values = trace_both(
+        function if kind == "mask" else None, function if kind == "score" else None, {kind: name}
+    )
     expression = mask if kind == "mask" else score
     assert expression is not None
     return Traced(expression, values)

@@ -11,7 +11,7 @@ ROOT = Path(__file__).parent.parent
 
 FLOW = (
     ("errors", "expression", "problem", "schedule"),
-    ("notation", "symbol", "capture", "trace", "mods", "combine"),
+    ("notation", "making", "symbol", "capture", "trace", "mods", "combine"),
     ("ir",),
     ("evaluate",),
     ("analysis", "reference"),
