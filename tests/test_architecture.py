@@ -21,6 +21,7 @@ FLOW = (
     ("render", "picture"),
     ("emission",),
     ("runtime",),
+    ("options",),
     ("api",),
     ("bench",),
     ("cli",),
