@@ -68,6 +68,6 @@ def _expect_number(scalar: Scalar, value: Any, dtype: str) -> float:
         number = float(value) if is_number else None
     except OverflowError:  # a whole number of hundreds of digits
         number = None
-    if number is not None and (abs(number) <= np.finfo(kind).max or not math.isfinite(number)):
+    if number is not None and (abs(number) <= float(np.finfo(kind).max) or not math.isfinite(number)):
         return number
     raise InvalidArgument(scalar.name, repr(value), f"a number that {kind} holds is allowed")
