@@ -22,6 +22,7 @@ FLOW = (
     ("render", "picture"),
     ("emission",),
     ("runtime",),
+    ("options",),
     ("api",),
     ("bench",),
     ("cli",),

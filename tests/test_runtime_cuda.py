@@ -101,18 +101,16 @@ def test_bfloat16_moves_as_bits(cupy: Double, monkeypatch: pytest.MonkeyPatch):
     """CuPy need not know the type; what comes back is of the caller's."""
     kernel = CudaKernel(SOURCE, "attention", Problem(D, DV, "bfloat16"), LAUNCH)
     q, k, v = (x.astype(bfloat16) for x in arrays())
-    seen = []
-
-    def run(q: np.ndarray, k: np.ndarray, v: np.ndarray, o: np.ndarray, lse: np.ndarray, scale: float):
-        seen.extend((q, k, v))
-        o[...], lse[...] = 0x3F80, 2
-
-    monkeypatch.setattr(kernel, "_run", run)
+    sent = []
+    upload, launched = kernel._cupy.asarray, []
+    monkeypatch.setattr(kernel._cupy, "asarray", lambda x: sent.append(upload(x)) or sent[-1])
+    monkeypatch.setattr(kernel, "_function", lambda *arguments, **_: launched.append(arguments))
+    monkeypatch.setattr(kernel._cupy, "empty", lambda shape, dtype: upload(np.full(shape, 0x3F80, dtype)))
     o, lse = kernel(q, k, v)
-    assert o.dtype == bfloat16 and (o == 1).all() and (lse == 2).all()
-    for x, bits in zip((q, k, v), seen, strict=True):
+    assert launched and o.dtype == bfloat16 and (o == 1).all() and lse.dtype == np.float32
+    for x, bits in zip((q, k, v), sent, strict=True):
         np.testing.assert_array_equal(bits, x.view(np.uint16))
-    with pytest.raises(InvalidArgument, match=r"k\.dtype is float32; bfloat16 is allowed"):
+    with pytest.raises(InvalidArgument, match=r"k\.dtype is '<f4'; native bfloat16 is allowed"):
         kernel(q, k.astype(np.float32), v)
 
 
@@ -128,11 +126,11 @@ def test_a_tensor_is_packed_as_c_lays_it_out():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda q, k, v: (q.astype(np.float64), k, v), r"q\.dtype is float64; float32 is allowed"),
-        (lambda q, k, v: (q, k.view("i4"), v), r"k\.dtype is int32; float32"),
+        (lambda q, k, v: (q.astype(np.float64), k, v), r"q\.dtype is '<f8'; native float32 is allowed"),
+        (lambda q, k, v: (q, k.view("i4"), v), r"k\.dtype is '<i4'; native float32"),
         (lambda q, k, v: (q[:, :3], k, v), r"q\.shape is .*multiple of k's 2"),
         (lambda q, k, v: (q, k[..., 1:], v), r"k\.shape"),
-        (lambda q, k, v: (q, k, v.tolist()), r"v is of type list; three NumPy arrays"),
+        (lambda q, k, v: (q, k, v.tolist()), r"v is of type list; a NumPy array"),
         (lambda q, k, v: (q[0], k, v), r"q\.shape is .*four dimensions"),
     ],
 )
@@ -146,10 +144,10 @@ def test_wrong_arrays_are_refused(cupy: Double, change, message: str):
 def test_host_and_gpu_arrays_do_not_mix(cupy: Double):
     q, k, v = arrays()
     kernel = CudaKernel(SOURCE, "attention", PROBLEM, LAUNCH)
-    with pytest.raises(
-        InvalidArgument, match="k is of type ndarray; three NumPy arrays or three CuPy arrays"
-    ):
+    with pytest.raises(InvalidArgument, match="k is in the processor's memory; a GPU's is allowed, as q is"):
         kernel(cupy.asarray(q), k, v)
+    with pytest.raises(InvalidArgument, match="v is in a GPU's memory; the processor's is allowed, as q is"):
+        kernel(q, k, cupy.asarray(v))
 
 
 @pytest.mark.parametrize("scale", [np.nan, np.inf, 1e39, "1", True])
