@@ -12,13 +12,14 @@ position among the keys is ``position(q_idx, alignment)``.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 
 from flashgen.capture import runtime
 from flashgen.errors import InvalidArgument, check_choice, check_positive
+from flashgen.expression import Expression
 from flashgen.problem import CAUSAL
 from flashgen.symbol import (
     clip,
@@ -30,6 +31,7 @@ from flashgen.symbol import (
     maximum,
     minimum,
     query_len,
+    replaced,
     tanh,
     where,
 )
@@ -66,6 +68,7 @@ __all__ = [
     "softcap",
     "tanh",
     "where",
+    "written",
 ]
 
 Mod = Callable[..., Any]
@@ -284,6 +287,22 @@ def relative_bias(table: Any, alignment: str = DEFAULT) -> Mod:
         return score + table[h, clip(k_idx - position(q_idx, alignment) + reach, 0, 2 * reach)]
 
     return relative_mod
+
+
+def written(expression: Expression, values: Mapping[str, Any] | None = None) -> Mod:
+    """A mask or a score, by its kind: what an expression says, such as flashgen.notation.parse reads.
+
+    values: the arrays and numbers of its inputs; what is not there remains an input without a value.
+    """
+    inputs = dict(values or {})
+
+    def written_mask(b, h, q_idx, k_idx):
+        return replaced(expression, None, inputs)
+
+    def written_score(score, b, h, q_idx, k_idx):
+        return replaced(expression, score, inputs)
+
+    return written_mask if expression.kind == "bool" else written_score
 
 
 def and_masks(*masks: Mod) -> Mod:
