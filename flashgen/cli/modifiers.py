@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from flashgen import notation
-from flashgen.errors import InvalidArgument
+from flashgen.errors import InvalidArgument, check_choice
 from flashgen.expression import Array, Expression
-from flashgen.problem import Problem
+from flashgen.problem import CAUSAL, Problem
 
 if TYPE_CHECKING:
     from flashgen.combine import Combined
@@ -48,7 +48,7 @@ def made(
     from flashgen import mods
     from flashgen.trace import trace_both
 
-    alignment = options["causal"] or mods.DEFAULT
+    check_choice("causal", alignment := options["causal"] or mods.DEFAULT, CAUSAL)
     masks, scores = [], []
     if options["window"] is not None:
         masks.append(mods.sliding_window(*bounds(options["window"]), alignment))
