@@ -107,13 +107,17 @@ def sliding_window(left: int | None, right: int | None, alignment: str = DEFAULT
 
 def bound(value: int | None, name: str) -> Any:
     """A run-time number of keys, None where there is no bound. Raises InvalidArgument."""
-    if value is None:
-        return None
+    check_bound(value, name)
+    return None if value is None else runtime(int(value), name)
+
+
+def check_bound(value: object, name: str) -> None:
+    """Raise InvalidArgument unless it is a number of keys, or None."""
+    if value is None or (type(value) is int and 0 <= value < 2**62):
+        return
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or not 0 <= value < 2**62:
-        raise InvalidArgument(
-            name, repr(value), "a whole number from 0 to 2^62 is allowed, or None for no bound"
-        )
-    return runtime(int(value), name)
+        allowed = "a whole number from 0 to 2^62 is allowed, or None for no bound"
+        raise InvalidArgument(name, repr(value), allowed)
 
 
 def prefix_lm(n: int, alignment: str = DEFAULT) -> Mod:
@@ -270,6 +274,13 @@ def softcap(cap: float) -> Mod:
         return limit * tanh(score / limit)
 
     return softcap_mod
+
+
+def check_cap(cap: Any) -> None:
+    """Raise InvalidArgument unless it is a number that scores can be capped at."""
+    number = not isinstance(cap, bool) and isinstance(cap, int | float | np.number)
+    if not number or not 0 < float(cap) < math.inf:
+        raise InvalidArgument("softcap", repr(cap), "a finite number above 0 is allowed")
 
 
 def relative_bias(table: Any, alignment: str = DEFAULT) -> Mod:
