@@ -9,16 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from flashgen import mods
-from flashgen.capture import is_array, type_of
+from flashgen.capture import Runtime, Seen, is_array, look, type_of
 from flashgen.errors import InvalidArgument, check_choice
 from flashgen.expression import KINDS, Expression
 from flashgen.problem import CAUSAL, Problem
-from flashgen.trace import check_function, trace_both
+from flashgen.trace import SIZE, check_function, resolve
 
 MOST = 4
 """Dimensions of an attn_mask: B, Hq, Nq, Nk."""
@@ -64,43 +64,133 @@ def combine(
 
     The function is traced at the first call of its kind. Raises InvalidArgument.
     """
-    check_choice("causal_alignment", causal_alignment, CAUSAL)
-    masks: list[Callable[..., Any]] = []
-    scores: list[Callable[..., Any]] = []
+    if causal_alignment not in CAUSAL:
+        check_choice("causal_alignment", causal_alignment, CAUSAL)
+    given: dict[str, Any] = {}
     if window is not None:
-        masks.append(mods.sliding_window(*pair(window), causal_alignment))
-    parts = []
-    if mask_mod is not None:
-        check_function("mask_mod", mask_mod)
-        masks.append(mask_mod)
-        parts.append((mask_mod, "mask", "mask_mod"))
+        for name, bound in zip(("window_left", "window_right"), pair(window), strict=True):
+            mods.check_bound(bound, name)
+            given[name] = None if bound is None else int(bound)
     if softcap is not None:
-        scores.append(mods.softcap(softcap))
-    if score_mod is not None:
-        check_function("score_mod", score_mod)
-        scores.append(score_mod)
-        parts.append((score_mod, "score", "score_mod"))
+        mods.check_cap(softcap)
+        given["softcap"] = float(softcap)
     if alibi is not None and alibi is not False:
-        scores.append(mods.alibi(slopes(alibi, shape[0], shape[1]), causal_alignment))
+        given["slopes"] = slopes(alibi, shape[0], shape[1])
+    kind = None
     if attn_mask is not None:
-        array, kind = broadcast(attn_mask, shape)
-        if kind == "bool":
-            masks.append(mods.dense_mask(array))
-        else:
-            scores.append(mods.dense_bias(array))
-    mask = score = None
+        given["bias"], kind = broadcast(attn_mask, shape)
     values: dict[str, Any] = {}
-    if masks or scores:
-        mask, score, values = trace_both(
-            mods.and_masks(*masks) if masks else None, mods.chain(*scores) if scores else None, parts=parts
-        )
-        if mask is not None and mask.op == "constant" and mask.value:
-            mask = None  # a window without bounds
-        if score is not None and score.op == "score":
-            score = None
+    mask = score = None
+    if given or mask_mod is not None or score_mod is not None:
+        plan, read = planned(causal_alignment, given, kind, mask_mod, score_mod)
+        mask, score = plan.mask, plan.score
+        for name, place, make in plan.values:
+            value = given[place] if type(place) is str else read[place]
+            values[name] = value if make is None else make(value)
     if sinks is not None:
         values["sink"] = heads(sinks, shape[1])
     return Combined(causal_alignment if is_causal else None, mask, score, sinks is not None, values)
+
+
+class Plan(NamedTuple):
+    """What calls of one kind come to. ``values``: of each input its name, where its value is (a named option,
+    or a place among what the caller's functions read) and how it is made of that, None where it is that."""
+
+    mask: Expression | None
+    score: Expression | None
+    values: tuple[tuple[str, str | int, Callable[[Any], Any] | None], ...]
+
+
+_PLANS: dict[tuple, Plan] = {}
+NOTHING = Seen((), [], True)
+
+
+def planned(
+    alignment: str,
+    given: Mapping[str, Any],
+    kind: str | None,
+    mask_mod: Callable[..., Any] | None,
+    score_mod: Callable[..., Any] | None,
+) -> tuple[Plan, list[Any]]:
+    """The plan of a call, remembered by what it depends on, and what the caller's functions read.
+
+    given: the named options, with arrays as "slopes" and "bias". kind: of the latter's elements.
+    """
+    seen = NOTHING
+    if mask_mod is not None or score_mod is not None:
+        for name, function in (("mask_mod", mask_mod), ("score_mod", score_mod)):
+            if function is not None:
+                check_function(name, function)
+        seen = look((mask_mod, score_mod), "function")
+    forms = [(name, None if x is None else type_in_key(x)) for name, x in given.items()]
+    key = (alignment, kind, *forms, seen.key)
+    # an array that is an option, and is read by a function too, is one input: no plan of other calls fits
+    lasting = seen.lasting and not any(x is y for x in given.values() for y in seen.inputs)
+    plan = _PLANS.get(key) if lasting else None
+    if plan is None:
+        plan = make_plan(alignment, given, kind, mask_mod, score_mod, seen.inputs)
+        if lasting:
+            if len(_PLANS) >= SIZE:
+                _PLANS.clear()
+            _PLANS[key] = plan
+    return plan, seen.inputs
+
+
+def type_in_key(value: Any) -> object:
+    """What of an option decides how a call is traced: of an array its type, nothing of a number."""
+    return (value.ndim, value.dtype) if hasattr(value, "ndim") and hasattr(value, "dtype") else True
+
+
+def make_plan(
+    alignment: str,
+    given: Mapping[str, Any],
+    kind: str | None,
+    mask_mod: Callable[..., Any] | None,
+    score_mod: Callable[..., Any] | None,
+    read: list[Any],
+) -> Plan:
+    """Trace all that a call asks for. Raises InvalidArgument."""
+    masks: list[Callable[..., Any]] = []
+    scores: list[Callable[..., Any]] = []
+    if "window_left" in given:
+        masks.append(mods.sliding_window(given["window_left"], given["window_right"], alignment))
+    if mask_mod is not None:
+        masks.append(mask_mod)
+    if "softcap" in given:
+        scores.append(mods.softcap(given["softcap"]))
+    if score_mod is not None:
+        scores.append(score_mod)
+    if "slopes" in given:
+        scores.append(mods.alibi(given["slopes"], alignment))
+    if kind == "bool":
+        masks.append(mods.dense_mask(given["bias"]))
+    elif kind is not None:
+        scores.append(mods.dense_bias(given["bias"]))
+    own = [(mask_mod, "mask", "mask_mod"), (score_mod, "score", "score_mod")]
+    tracing, inputs = resolve(
+        mods.and_masks(*masks) if masks else None,
+        mods.chain(*scores) if scores else None,
+        parts=[part for part in own if part[0] is not None],
+    )
+    mask, score = tracing.mask, tracing.score
+    if mask is not None and mask.op == "constant" and mask.value:
+        mask = None  # a window without bounds
+    if score is not None and score.op == "score":
+        score = None
+    values = tuple((name, *source(inputs[n], make, given, read)) for n, name, make in tracing.found)
+    return Plan(mask, score, values)
+
+
+def source(
+    value: Any, make: Callable[[Any], Any] | None, given: Mapping[str, Any], read: list[Any]
+) -> tuple[str | int, Callable[[Any], Any] | None]:
+    """Where the value of an input is, and how it is made of that."""
+    for n, x in enumerate(read):
+        if x is value:
+            return n, make
+    if isinstance(value, Runtime):  # of a named option, whose name it has
+        return value.name, None
+    return next(name for name, x in given.items() if x is value), make
 
 
 def pair(window: object) -> tuple[Any, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -9,6 +10,7 @@ from importlib.metadata import version
 from xdsl.passes import ModulePass
 
 from flashgen.errors import InvalidArgument
+from flashgen.notation import declare
 from flashgen.passes.pipeline import After, lower
 from flashgen.plan.barriers import with_barriers
 from flashgen.plan.launch import LaunchPlan, launch_plan
@@ -123,6 +125,14 @@ def command(problem: Problem, schedule: Schedule, target: Target) -> str:
     words.append(f"--dtype {problem.dtype}")
     if problem.causal:
         words.append(f"--causal {problem.causal}")
+    for option, e in (("--mask", problem.mask), ("--score", problem.score)):
+        if e is not None:
+            words.append(f"{option} {shlex.quote(str(e))}")
+    arrays = problem.arrays[:-1] if problem.sink else problem.arrays
+    if read := [*arrays, *problem.scalars]:
+        words.append(f"--inputs {shlex.quote(declare(read))}")
+    if problem.sink:
+        words.append("--sink")
     words += [f"--order {schedule.order}", f"--br {schedule.br}", f"--bc {schedule.bc}"]
     words.append("--lazy-rescale" if schedule.lazy_rescale else "--no-lazy-rescale")
     if schedule.rescale_threshold:

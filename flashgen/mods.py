@@ -12,13 +12,14 @@ position among the keys is ``position(q_idx, alignment)``.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 
 from flashgen.capture import runtime
 from flashgen.errors import InvalidArgument, check_choice, check_positive
+from flashgen.expression import Expression
 from flashgen.problem import CAUSAL
 from flashgen.symbol import (
     clip,
@@ -30,6 +31,7 @@ from flashgen.symbol import (
     maximum,
     minimum,
     query_len,
+    replaced,
     tanh,
     where,
 )
@@ -66,6 +68,7 @@ __all__ = [
     "softcap",
     "tanh",
     "where",
+    "written",
 ]
 
 Mod = Callable[..., Any]
@@ -104,13 +107,17 @@ def sliding_window(left: int | None, right: int | None, alignment: str = DEFAULT
 
 def bound(value: int | None, name: str) -> Any:
     """A run-time number of keys, None where there is no bound. Raises InvalidArgument."""
-    if value is None:
-        return None
+    check_bound(value, name)
+    return None if value is None else runtime(int(value), name)
+
+
+def check_bound(value: object, name: str) -> None:
+    """Raise InvalidArgument unless it is a number of keys, or None."""
+    if value is None or (type(value) is int and 0 <= value < 2**62):
+        return
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or not 0 <= value < 2**62:
-        raise InvalidArgument(
-            name, repr(value), "a whole number from 0 to 2^62 is allowed, or None for no bound"
-        )
-    return runtime(int(value), name)
+        allowed = "a whole number from 0 to 2^62 is allowed, or None for no bound"
+        raise InvalidArgument(name, repr(value), allowed)
 
 
 def prefix_lm(n: int, alignment: str = DEFAULT) -> Mod:
@@ -269,6 +276,13 @@ def softcap(cap: float) -> Mod:
     return softcap_mod
 
 
+def check_cap(cap: Any) -> None:
+    """Raise InvalidArgument unless it is a number that scores can be capped at."""
+    number = not isinstance(cap, bool) and isinstance(cap, int | float | np.number)
+    if not number or not 0 < float(cap) < math.inf:
+        raise InvalidArgument("softcap", repr(cap), "a finite number above 0 is allowed")
+
+
 def relative_bias(table: Any, alignment: str = DEFAULT) -> Mod:
     """A score: plus table[h, key - row's position + max], distances beyond max counting as max.
 
@@ -284,6 +298,22 @@ def relative_bias(table: Any, alignment: str = DEFAULT) -> Mod:
         return score + table[h, clip(k_idx - position(q_idx, alignment) + reach, 0, 2 * reach)]
 
     return relative_mod
+
+
+def written(expression: Expression, values: Mapping[str, Any] | None = None) -> Mod:
+    """A mask or a score, by its kind: what an expression says, such as flashgen.notation.parse reads.
+
+    values: the arrays and numbers of its inputs; what is not there remains an input without a value.
+    """
+    inputs = dict(values or {})
+
+    def written_mask(b, h, q_idx, k_idx):
+        return replaced(expression, None, inputs)
+
+    def written_score(score, b, h, q_idx, k_idx):
+        return replaced(expression, score, inputs)
+
+    return written_mask if expression.kind == "bool" else written_score
 
 
 def and_masks(*masks: Mod) -> Mod:

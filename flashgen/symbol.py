@@ -8,14 +8,14 @@ are folded; otherwise an expression says what the function said.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
 from flashgen import making
 from flashgen.errors import InvalidArgument
-from flashgen.expression import Array, Expression
+from flashgen.expression import Array, Expression, Scalar
 from flashgen.making import WORDS, build
 
 
@@ -96,6 +96,16 @@ def lift(value: object) -> Expression:
 def make(op: str, *operands: object) -> Symbol:
     """An operation on symbols and numbers. Raises InvalidArgument."""
     return Symbol(making.make(op, *map(lift, operands)))
+
+
+def replaced(e: Expression, score: Symbol | None, inputs: Mapping[str, Any]) -> Symbol:
+    """The expression with another score in place of its own, and symbols and arrays for its inputs."""
+    if e.op == "score":
+        return Symbol(e) if score is None else score
+    args = tuple(replaced(a, score, inputs) for a in e.args)
+    if isinstance(e.value, Array | Scalar) and e.value.name in inputs:
+        return inputs[e.value.name][args] if e.op == "element" else Symbol(lift(inputs[e.value.name]))
+    return Symbol(build(e.op, tuple(a.expression for a in args), e.value) if args else e)
 
 
 def where(condition: object, a: object, b: object) -> Symbol:

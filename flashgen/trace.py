@@ -88,6 +88,18 @@ def trace_both(
 
     Raises InvalidArgument.
     """
+    tracing, inputs = resolve(mask, score, names, parts)
+    values = {name: inputs[n] if make is None else make(inputs[n]) for n, name, make in tracing.found}
+    return tracing.mask, tracing.score, values
+
+
+def resolve(
+    mask: Callable[..., Any] | None,
+    score: Callable[..., Any] | None,
+    names: Mapping[str, str] | None = None,
+    parts: Iterable[tuple[Callable[..., Any], str, str]] = (),
+) -> tuple[Tracing, list[Any]]:
+    """What ``trace_both`` makes its values of, and the inputs that it makes them of."""
     functions = {"mask": mask, "score": score}
     for kind, function in functions.items():
         if function is not None:
@@ -102,9 +114,7 @@ def trace_both(
             if len(_KNOWN) >= SIZE:
                 _KNOWN.clear()
             _KNOWN[seen.key] = tracing
-    inputs = seen.inputs
-    values = {name: inputs[n] if make is None else make(inputs[n]) for n, name, make in tracing.found}
-    return tracing.mask, tracing.score, values
+    return tracing, seen.inputs
 
 
 def check_function(argument: str, value: object) -> None:

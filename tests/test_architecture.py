@@ -19,7 +19,7 @@ FLOW = (
     ("passes",),
     ("plan",),
     ("targets",),
-    ("render", "picture"),
+    ("render", "picture", "tile_picture"),
     ("emission",),
     ("runtime",),
     ("options",),

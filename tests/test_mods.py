@@ -262,6 +262,45 @@ def test_the_order_of_options_is_fixed() -> None:
     assert {x.name for x in (*problem.arrays, *problem.scalars)} == set(made.values)
 
 
+def same_value(x, y) -> bool:
+    return x is y or np.array_equal(x, y)
+
+
+def test_a_call_of_a_known_kind_gets_its_own_values() -> None:
+    """Nothing of another call, also where an array is an option and is read by a function."""
+
+    def reading(table):
+        return lambda score, b, h, q, k: score + table[h]
+
+    def ask(window, cap, slopes, bias, table):
+        return combine(
+            SHAPE, window=window, softcap=cap, alibi=slopes, attn_mask=bias, score_mod=reading(table)
+        )
+
+    arrays = [RNG.random(HEADS).astype(np.float32) for _ in range(4)]
+    biases = [RNG.random(SHAPE).astype(np.float32) for _ in range(2)]
+    one = ask((1, 2), 3.0, arrays[0], biases[0], arrays[1])
+    two = ask((4, 5), 6.0, arrays[2], biases[1], arrays[3])
+    assert one.mask is two.mask and one.score is two.score
+    names = ("window_left", "window_right", "softcap", "slopes", "bias", "table")
+    for made, wanted in (
+        (one, (1, 2, 3.0, arrays[0], biases[0], arrays[1])),
+        (two, (4, 5, 6.0, arrays[2], biases[1], arrays[3])),
+    ):
+        assert all(same_value(made.values[name], x) for name, x in zip(names, wanted, strict=True))
+    shared = ask((1, 2), 3.0, arrays[0], biases[0], arrays[0])
+    assert shared.score != one.score and len(shared.values) == 5
+    again = ask((1, 2), 3.0, arrays[0], biases[0], arrays[1])
+    assert again.score is one.score and again.values["table"] is arrays[1]
+
+
+def test_a_functions_own_run_time_number_is_not_an_options() -> None:
+    left = mods.runtime(9, "window_left")
+    made = combine(SHAPE, window=(1, None), mask_mod=lambda b, h, q, k: k < left)
+    assert sorted(made.values.items()) == [("window_left", 1), ("window_left_2", 9)]
+    assert "k < window_left_2" in str(made.mask)
+
+
 def test_nothing_asked_for_is_nothing() -> None:
     for options in ({}, {"window": (None, None)}, {"alibi": False}, {"score_mod": chain()}):
         made = combine(SHAPE, **options)
