@@ -241,9 +241,9 @@ def _expect_flag(name: str, value: object, hint: str = "") -> bool:
     raise InvalidArgument(name, repr(value), f"one of True, False is allowed{hint}")
 
 
-def _expect_causal(is_causal: bool, alignment: object) -> str | None:
+def _expect_causal(is_causal: bool, alignment: Any) -> str | None:
     """What a Problem calls it. Raises InvalidArgument."""
-    if alignment not in CAUSAL if isinstance(alignment, str) else True:
+    if not isinstance(alignment, str) or alignment not in CAUSAL:
         check_choice("causal_alignment", alignment, CAUSAL)
     if not is_causal and alignment != CAUSAL[0]:
         raise InvalidArgument("causal_alignment", repr(alignment), "it is allowed with is_causal=True")

@@ -92,11 +92,17 @@ WAYS = {
 }
 
 
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("library", LIBRARIES)
+@pytest.mark.parametrize(
+    ("library", "way"),
+    [
+        (library, way)
+        for library in LIBRARIES
+        for way in WAYS
+        if (library[:6], way) != ("dlpack", "one number")
+    ],
+)
 def test_strides_of_inputs_are_kept(mark: CpuKernel, library: str, way: str) -> None:
-    if library.startswith("dlpack") and way == "one number":
-        pytest.skip("processor's memory that is read-only: NumPy exports none")
+    """NumPy exports no array that is read-only, and so none of one number, through DLPack."""
     memory = {name: WAYS[way](zeros(name)) for name in "qkv"}
     views = [LIBRARIES[library](x) for x in memory.values()]
     for name, view, x in zip("qkv", views, memory.values(), strict=True):

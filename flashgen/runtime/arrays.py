@@ -142,6 +142,7 @@ LIBRARIES = (
     ("cupy", "ndarray", "cuda_arrays", "CUPY"),
     ("torch", "Tensor", "torch_arrays", "TORCH"),
     ("jax", "Array", "dlpack_arrays", "JAX"),
+    ("jax.core", "Tracer", "dlpack_arrays", "JAX"),
 )
 """A library's module and its type of array; which module of this folder has their kind, and by what name."""
 

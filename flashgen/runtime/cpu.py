@@ -88,17 +88,16 @@ class CpuKernel:
         written, and KernelFailure, after which o and lse hold nothing of use.
         """
         dtype = self.problem.dtype
-        views = look("q", q), look("k", k), look("v", v)
-        for name, view in zip("qkv", views, strict=True):
-            check_type(name, view, dtype)
-        outputs = (
-            None if out is None else look_to_write("out", out, dtype),
-            None if lse is None else look_to_write("lse", lse, self._computed),
-        )
+        q, k, v = look("q", q), look("k", k), look("v", v)
+        check_type("q", q, dtype)
+        check_type("k", k, dtype)
+        check_type("v", v, dtype)
+        o = None if out is None else look_to_write("out", out, dtype)
+        row = None if lse is None else look_to_write("lse", lse, self._computed)
         arrays, numbers = expect_inputs(self.arrays, self.scalars, dtype, inputs)
-        layout = self.lay_out(*views, *outputs, arrays)
-        o, row_lse = self.run(layout, *views, *outputs, arrays, numbers, scale, threads)
-        return o if out is None else out, row_lse if lse is None else lse
+        layout = self.lay_out(q, k, v, o, row, arrays)
+        made, made_lse = self.run(layout, q, k, v, o, row, arrays, numbers, scale, threads)
+        return made if out is None else out, made_lse if lse is None else lse
 
     def lay_out(
         self,

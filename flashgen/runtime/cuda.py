@@ -94,19 +94,16 @@ class CudaKernel:
         found is copied back. A row that sees no key has o = 0 and lse = -inf. Raises InvalidArgument.
         """
         dtype = self.problem.dtype
-        views = [look_anywhere(name, x) for name, x in (("q", q), ("k", k), ("v", v))]
-        for name, view in zip("qkv", views, strict=True):
+        q, k, v = look_anywhere("q", q), look_anywhere("k", k), look_anywhere("v", v)
+        for name, view in (("q", q), ("k", k), ("v", v)):
             check_type(name, view, dtype)
-        outputs = (
-            None if out is None else look_to_write("out", look_anywhere("out", out), dtype),
-            None if lse is None else look_to_write("lse", look_anywhere("lse", lse), "float32"),
-        )
-        arrays, numbers = expect_inputs(
-            self.problem.arrays, self.problem.scalars, dtype, inputs, look_anywhere
-        )
-        layout = self.lay_out(*views, *outputs, arrays)
-        o, row_lse = self.run(layout, *views, *outputs, arrays, numbers, scale, None)
-        return o if out is None else out, row_lse if lse is None else lse
+        o = None if out is None else look_to_write("out", look_anywhere("out", out), dtype)
+        row = None if lse is None else look_to_write("lse", look_anywhere("lse", lse), "float32")
+        problem = self.problem
+        arrays, numbers = expect_inputs(problem.arrays, problem.scalars, dtype, inputs, look_anywhere)
+        layout = self.lay_out(q, k, v, o, row, arrays)
+        made, made_lse = self.run(layout, q, k, v, o, row, arrays, numbers, scale, None)
+        return made if out is None else out, made_lse if lse is None else lse
 
     def lay_out(
         self,
@@ -119,8 +116,9 @@ class CudaKernel:
         order: str = BHND,
     ) -> Layout:
         """What ``run`` needs to know of shapes and strides, checked. Raises InvalidArgument."""
-        forms = [None if x is None else Form(x.shape, x.strides) for x in (q, k, v, out, lse)]
-        return lay_out(self.problem, *forms, order, tuple(Form(x.shape, x.strides) for x in arrays))  # pyright: ignore
+        q_form, k_form, v_form, *rest = (Form(x.shape, x.strides) for x in (q, k, v, *arrays))
+        o_form, lse_form = (None if x is None else Form(x.shape, x.strides) for x in (out, lse))
+        return lay_out(self.problem, q_form, k_form, v_form, o_form, lse_form, order, tuple(rest))
 
     def run(
         self,

@@ -29,8 +29,10 @@ class _Dlpack(Kind):
 
     def look(self, name: str, value: Any) -> View:
         try:
-            capsule = _export(value)
+            capsule = self.export(name, value)
             found = read(capsule)
+        except InvalidArgument:
+            raise
         except Exception as error:  # which ones, no library says
             said = " ".join(str(error).split())[:200] or type(error).__name__
             allowed = "one that its library exports through DLPack is allowed"
@@ -41,22 +43,22 @@ class _Dlpack(Kind):
         held = _Held(value, capsule, found.read_only)
         return View(found.address, found.shape, found.strides, found.dtype, self, held)
 
+    def export(self, name: str, value: Any) -> object:
+        """The capsule. Raises whatever a library raises."""
+        try:
+            return value.__dlpack__(max_version=VERSION)
+        except TypeError:  # of a library that knows no versions
+            return value.__dlpack__()
+
     def check_writable(self, name: str, view: View) -> None:
         if view.value.read_only:
             raise InvalidArgument(name, "read-only", "an array that can be written is allowed")
 
 
-def _export(value: Any) -> object:
-    try:
-        return value.__dlpack__(max_version=VERSION)
-    except TypeError:  # of a library that knows no versions
-        return value.__dlpack__()
-
-
 class _Jax(_Dlpack):
     """Arrays whose elements are on one processor. Results are JAX arrays, on the device of ``like``."""
 
-    def look(self, name: str, value: Any) -> View:
+    def export(self, name: str, value: Any) -> object:
         if isinstance(value, sys.modules["jax"].core.Tracer):
             allowed = "an array with elements is allowed, outside of jit and its like"
             raise InvalidArgument(name, "a tracer of JAX", allowed)
@@ -64,7 +66,7 @@ class _Jax(_Dlpack):
         if len(devices) != 1 or any(device.platform != "cpu" for device in devices):
             shown = f"on the devices {', '.join(sorted(map(str, devices)))}"
             raise InvalidArgument(name, shown, "the memory of one processor is allowed")
-        return super().look(name, value.block_until_ready())
+        return super().export(name, value.block_until_ready())
 
     def check_writable(self, name: str, view: View) -> None:
         raise InvalidArgument(name, "an array of JAX", "an array that can be written is allowed")

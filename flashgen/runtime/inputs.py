@@ -60,7 +60,7 @@ def _expect_array(array: Array, view: View) -> View:
 def _expect_number(scalar: Scalar, value: Any, dtype: str) -> float:
     is_number = isinstance(value, numbers.Real) and not isinstance(value, bool)
     if scalar.kind == "index":
-        if is_number and isinstance(value, numbers.Integral) and INT64.min <= value <= INT64.max:
+        if is_number and isinstance(value, numbers.Integral) and INT64.min <= int(value) <= INT64.max:
             return int(value)
         raise InvalidArgument(scalar.name, repr(value), "a whole number of 64 bits is allowed")
     kind = computed(dtype)
