@@ -14,6 +14,7 @@ FLOW = (
     ("trace", "mods"),
     ("ir",),
     ("analysis", "reference"),
+    ("interpret_arrays", "build_expression"),
     ("build", "interpret", "outline"),
     ("passes",),
     ("plan",),
