@@ -133,7 +133,8 @@ def attention(
         enable_gqa = _expect_flag("enable_gqa", enable_gqa)
     if type(return_lse) is not bool:
         return_lse = _expect_flag("return_lse", return_lse)
-    causal = _expect_causal(is_causal, causal_alignment)
+    aligned = is_causal or window is not None or alibi is not None
+    causal = _expect_causal(is_causal, causal_alignment, aligned)
     _check_variant(schedule, target)
     see = look
     if target is not None or type(q) is not np.ndarray:
@@ -155,7 +156,7 @@ def attention(
             see,
             query,
             key,
-            causal=causal,
+            causal_alignment=causal_alignment,
             window=window,
             softcap=softcap,
             alibi=alibi,
@@ -241,12 +242,13 @@ def _expect_flag(name: str, value: object, hint: str = "") -> bool:
     raise InvalidArgument(name, repr(value), f"one of True, False is allowed{hint}")
 
 
-def _expect_causal(is_causal: bool, alignment: Any) -> str | None:
-    """What a Problem calls it. Raises InvalidArgument."""
+def _expect_causal(is_causal: bool, alignment: Any, aligned: bool) -> str | None:
+    """What a Problem calls it. Raises InvalidArgument, also where nothing is aligned."""
     if not isinstance(alignment, str) or alignment not in CAUSAL:
         check_choice("causal_alignment", alignment, CAUSAL)
-    if not is_causal and alignment != CAUSAL[0]:
-        raise InvalidArgument("causal_alignment", repr(alignment), "it is allowed with is_causal=True")
+    if not aligned and alignment != CAUSAL[0]:
+        allowed = "it is allowed with is_causal=True, window or alibi"
+        raise InvalidArgument("causal_alignment", repr(alignment), allowed)
     return alignment if is_causal else None
 
 

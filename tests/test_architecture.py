@@ -15,6 +15,7 @@ FLOW = (
     ("ir",),
     ("evaluate",),
     ("analysis", "reference"),
+    ("interpret_arrays", "build_expression"),
     ("build", "interpret", "outline"),
     ("passes",),
     ("plan",),
