@@ -29,8 +29,10 @@ DIFFERENT = {
     "dropout_p, requires_grad": "ours has no backward pass",
 }
 SIZES = (0, 1, 2, 3, 5, 16, 17, 31, 33, 64, 65, 70)
-DIMS = (1, 3, 8, 16, 24, 40, 64, 72)
-DTYPES = ("float64", "float32", "float16", "bfloat16")
+DIMS = ((24, 24), (64, 40), (1, 3))
+"""D and Dv; few, as each pair is a kernel for every kind of problem."""
+SCHEDULES = (flashgen.Schedule(br=16, bc=64), flashgen.Schedule(order="kv-outer", br=32, bc=64))
+DTYPES = ("float32", "float16", "bfloat16")
 
 
 @dataclass(frozen=True)
@@ -43,6 +45,7 @@ class Drawn:
     mask: Any
     is_causal: bool
     scale: float | None
+    schedule: flashgen.Schedule | None
 
     @property
     def words(self) -> str:
@@ -54,7 +57,7 @@ class Drawn:
 def draw(rng: np.random.Generator, torch: Any) -> Drawn:
     batch, heads_kv, group = (int(rng.choice(n)) for n in ((1, 2, 3), (1, 2), (1, 2, 3)))
     nq, nk = (int(rng.choice(SIZES)) for _ in range(2))
-    d, dv = (int(rng.choice(DIMS)) for _ in range(2))
+    d, dv = DIMS[int(rng.integers(len(DIMS)))]
     dtype = getattr(torch, str(rng.choice(DTYPES)))
     q, k, v = (
         strided(rng, torch, (batch, h, n, width)).to(dtype)
@@ -67,7 +70,8 @@ def draw(rng: np.random.Generator, torch: Any) -> Drawn:
         shape = shape[int(rng.integers(0, 3)) :] if min(shape) else shape
         mask = drawn_mask(rng, torch, shape, kind == "bool", dtype)
     scale = None if rng.random() < 0.5 else float(rng.choice((-1.0, 0.0, 0.3, 2.0)))
-    return Drawn(q, k, v, mask, kind == "causal", scale)
+    schedule = None if rng.random() < 0.1 else SCHEDULES[int(rng.integers(len(SCHEDULES)))]
+    return Drawn(q, k, v, mask, kind == "causal", scale, schedule)
 
 
 def strided(rng: np.random.Generator, torch: Any, shape: tuple[int, ...]) -> Any:
@@ -103,7 +107,15 @@ def compare(drawn: Drawn, torch: Any) -> None:
         )
     causal = {"causal_alignment": "top-left"} if drawn.is_causal else {}
     got = flashgen.attention(
-        q, k, v, attn_mask=mask, is_causal=drawn.is_causal, scale=drawn.scale, enable_gqa=True, **causal
+        q,
+        k,
+        v,
+        attn_mask=mask,
+        is_causal=drawn.is_causal,
+        scale=drawn.scale,
+        enable_gqa=True,
+        schedule=drawn.schedule,
+        **causal,
     )
     assert got.dtype == q.dtype and got.shape == want.shape, drawn.words
     allowed = bound_of(drawn)
@@ -119,9 +131,7 @@ def bound_of(drawn: Drawn) -> np.ndarray:
     )
     dtype = str(drawn.q.dtype).removeprefix("torch.")
     shape = (*q.shape[:3], k.shape[2])
-    options = combine(
-        shape, attn_mask=mask, is_causal=drawn.is_causal, causal_alignment="top-left"
-    )
+    options = combine(shape, attn_mask=mask, is_causal=drawn.is_causal, causal_alignment="top-left")
     problem = Problem(q.shape[3], v.shape[3], dtype, options.causal, options.mask, options.score)
     scale = 1 / np.sqrt(q.shape[3]) if drawn.scale is None else drawn.scale
     found = bound(problem, q, k, v, scale, computed(dtype), options.values)
