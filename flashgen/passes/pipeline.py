@@ -10,6 +10,7 @@
 | keep-state        | state at one address during a loop    | loop-carried state, no workspace            |
 | base-2            | exponentials of differences           | exp2; scores times log2 e                   |
 | rescale-threshold | exp2, l * O in O's place              | a maximum that moves only when it rises far |
+| reciprocal        | exp2, a division by a row's sum       | one division a row                          |
 | fold-scale        | scalar factors on a product           | the factors on Q, where it is loaded        |
 | nan-in-sum        | a sum of exponentials by a maximum    | a maximum that may drop NaN                 |
 | pack              | products with what is loaded          | panels of K and V                           |
@@ -21,9 +22,9 @@
 | accumulate        | products that are added to something  | products onto their accumulator             |
 | parallel-loops    | loops that carry no dependence        | scf.parallel                                |
 
-sink-loads, interchange, fuse-loops and keep-state are the q-outer order; group-rows, lazy-rescale,
-rescale-threshold, pack, hoist-packs, split-keys and causal-skip are asked for by their own fields; the others
-always run.
+sink-loads, interchange, fuse-loops and keep-state are the q-outer order; reciprocal runs with lazy-rescale;
+group-rows, lazy-rescale, rescale-threshold, pack, hoist-packs, split-keys and
+causal-skip are asked for by their own fields; the others always run.
 """
 
 from __future__ import annotations
@@ -60,6 +61,7 @@ from flashgen.passes.mask_to_spans import MaskToSpansPass
 from flashgen.passes.nan_in_sum import NanInSumPass
 from flashgen.passes.pack import PackPass
 from flashgen.passes.parallel_loops import ParallelLoopsPass
+from flashgen.passes.reciprocal import ReciprocalPass
 from flashgen.passes.rescale_threshold import RescaleThresholdPass
 from flashgen.passes.sink_loads import SinkLoadsPass
 from flashgen.passes.split_keys import SplitKeysPass
@@ -91,6 +93,7 @@ OWN = (
     KeepStatePass,
     Base2Pass,
     RescaleThresholdPass,
+    ReciprocalPass,
     FoldScalePass,
     NanInSumPass,
     PackPass,
@@ -122,6 +125,7 @@ def lowering(schedule: Schedule) -> list[ModulePass]:
     return [
         Base2Pass(),
         *([RescaleThresholdPass(schedule.rescale_threshold)] if schedule.rescale_threshold else []),
+        *([ReciprocalPass()] if schedule.lazy_rescale else []),
         FoldScalePass(),
         NanInSumPass(),
         *([PackPass(schedule.panel)] if schedule.panel else []),
