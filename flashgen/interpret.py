@@ -32,7 +32,7 @@ from flashgen.ir.compute import (
     ScaleRowsOp,
     SelectOp,
 )
-from flashgen.ir.memory import GroupRowsOp, LoadOp, StoreOp
+from flashgen.ir.memory import FetchOp, GroupRowsOp, LoadOp, StoreOp
 from flashgen.ir.regions import MaskOp, RowSpanOp, SweepOp
 from flashgen.ir.types import bf16, element_of, f16, shape_of
 
@@ -200,6 +200,12 @@ def store(frame: Frame, op: StoreOp, tile: Array, array: Array, *indices: int) -
     return []
 
 
+def fetch(frame: Frame, op: FetchOp, array: Array, *indices: int) -> Sequence[Any]:
+    """Nothing; but it is of an array's tiles, as loads are."""
+    window(array, indices, op.tile_type.get_shape())
+    return []
+
+
 class GroupedRows:
     """An array (B, Hq, Nq, ...) as (B, heads, rows, ...): see tile.group_rows."""
 
@@ -358,6 +364,7 @@ MEANINGS: dict[type[Operation], Callable[..., Any]] = {
 
 EFFECTS: dict[type[Operation], Callable[..., Sequence[Any]]] = {
     StoreOp: store,
+    FetchOp: fetch,
     SweepOp: sweep,
     scf.ForOp: for_loop,
     scf.ParallelOp: parallel,

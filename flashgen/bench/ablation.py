@@ -15,6 +15,7 @@ from xdsl.passes import ModulePass
 from flashgen.bench.cases import Case
 from flashgen.bench.peers.base import Peer, Prepared
 from flashgen.errors import InvalidArgument
+from flashgen.passes.fetch_ahead import FetchAheadPass
 from flashgen.passes.fuse_sweeps import FuseSweepsPass
 from flashgen.passes.pipeline import pipeline
 from flashgen.passes.reciprocal import ReciprocalPass
@@ -40,7 +41,7 @@ OFF: dict[str, dict[str, Any]] = {
 APART: dict[str, ModulePass] = {FuseSweepsPass.name: FuseSweepsPass(apart=True)}
 """Passes that no kernel can do without, and what runs in their place: as little of them as will do."""
 
-REFINING = frozenset({ReciprocalPass.name})
+REFINING = frozenset({ReciprocalPass.name, FetchAheadPass.name})
 """Passes that go with one that a field decides on, and can also be switched off alone."""
 
 MICRO_TILES, RESCALE_SKIP = "micro-tiles", "rescale-skip"

@@ -21,7 +21,7 @@ from flashgen.ir.compute import (
     ScaleRowsOp,
     SelectOp,
 )
-from flashgen.ir.memory import GroupRowsOp, LoadOp, StoreOp
+from flashgen.ir.memory import FetchOp, GroupRowsOp, LoadOp, StoreOp
 from flashgen.ir.regions import MaskOp, RowSpanOp, SweepOp, YieldOp
 
 Tile = Dialect(
@@ -29,6 +29,7 @@ Tile = Dialect(
     [
         LoadOp,
         StoreOp,
+        FetchOp,
         GroupRowsOp,
         BroadcastOp,
         DotOp,

@@ -21,9 +21,10 @@
 | fuse-sweeps       | named elementwise operations          | one sweep a row: the last to match names    |
 | accumulate        | products that are added to something  | products onto their accumulator             |
 | parallel-loops    | loops that carry no dependence        | scf.parallel                                |
+| fetch-ahead       | parallel loops, panels in memory      | what is read next, fetched beside products  |
 
-sink-loads, interchange, fuse-loops and keep-state are the q-outer order; reciprocal runs with lazy-rescale;
-group-rows, lazy-rescale, rescale-threshold, pack, hoist-packs, split-keys and
+sink-loads, interchange, fuse-loops and keep-state are the q-outer order; reciprocal runs with lazy-rescale,
+fetch-ahead with hoist-packs; group-rows, lazy-rescale, rescale-threshold, pack, hoist-packs, split-keys and
 causal-skip are asked for by their own fields; the others always run.
 """
 
@@ -49,6 +50,7 @@ from flashgen.ir.provenance import sign
 from flashgen.passes.accumulate import AccumulatePass
 from flashgen.passes.base_2 import Base2Pass
 from flashgen.passes.causal_skip import CausalSkipPass
+from flashgen.passes.fetch_ahead import FetchAheadPass
 from flashgen.passes.fold_scale import FoldScalePass
 from flashgen.passes.fuse_loops import FuseLoopsPass
 from flashgen.passes.fuse_sweeps import FuseSweepsPass
@@ -104,6 +106,7 @@ OWN = (
     FuseSweepsPass,
     AccumulatePass,
     ParallelLoopsPass,
+    FetchAheadPass,
 )
 STOCK = (CanonicalizePass, CommonSubexpressionElimination, DeadCodeElimination)
 REGISTRY: dict[str, type[ModulePass]] = {p.name: p for p in (*OWN, *STOCK)}
@@ -136,6 +139,7 @@ def lowering(schedule: Schedule) -> list[ModulePass]:
         FuseSweepsPass(),
         AccumulatePass(),
         ParallelLoopsPass(),
+        *([FetchAheadPass()] if schedule.hoist_packs else []),
     ]
 
 
