@@ -106,10 +106,9 @@ class FetchAheadPass(TilePass[Ahead]):
         if len(queries) != 1 or len(shape_of(queries[0].result)) != 2:
             self.refuse(first, "one tile of queries is wanted that is loaded where it is computed")
         known = [op for op in outside if all(is_above(v, first) for v in op.indices)]
-        now = [op for op in known if isinstance(op, StoreOp) and len(shape_of(op.value)) == 2]
-        later = [op for op in (*packed, *queries) if not isinstance(op.memref.owner, GroupRowsOp)]
-        now = [op for op in now if not isinstance(op.memref.owner, GroupRowsOp)]
-        return Beside(dots, queries[0].indices[-2], later, now)
+        written = [op for op in known if isinstance(op, StoreOp) and len(shape_of(op.value)) == 2]
+        read, now = ([op for op in ops if not grouped(op)] for ops in ((*packed, *queries), written))
+        return Beside(dots, queries[0].indices[-2], read, now)
 
     def rewrite(self, module: ModuleOp, match: Ahead) -> None:
         behind = successor(match.outer)
@@ -118,13 +117,18 @@ class FetchAheadPass(TilePass[Ahead]):
             fetches: list[FetchOp] = []
             for op in (*place.later, *place.now):
                 moved = op in place.later
-                indices = [copied(v, behind, match.outer) if moved else v for v in op.indices]
+                indices = [later(v, behind, match.outer) if moved else v for v in op.indices]
                 indices[-2] = place.rows
                 fetches.append(FetchOp(op.memref, indices, tile(rows, shape_of(op.tile)[1])))
             count = len(place.dots)
             for n, dot in enumerate(place.dots):
                 insert_before(dot, *fetches[n::count])
                 claim(dot, self.name)
+
+
+def grouped(op: Access) -> bool:
+    """Whether its array is another numbering of one."""
+    return isinstance(op.memref.owner, GroupRowsOp)
 
 
 def packs(around: Operation) -> list[PackOp]:
@@ -158,6 +162,12 @@ def successor(outer: scf.ParallelOp) -> dict[SSAValue, SSAValue]:
     return found
 
 
+def later(v: SSAValue, known: dict[SSAValue, SSAValue], outer: Operation) -> SSAValue:
+    """What v, an index of an array, is in the next iteration."""
+    found = copied(v, known, outer)
+    return found if found is v or found.name_hint else named(f"{v.name_hint or 'n'}_next", found)
+
+
 def copied(v: SSAValue, known: dict[SSAValue, SSAValue], outer: Operation) -> SSAValue:
     """v, an index, where the known values are others; what it is made of is computed anew behind it."""
     if v in known or not inside(v, outer) or not isinstance(v.owner, Operation):
@@ -168,7 +178,7 @@ def copied(v: SSAValue, known: dict[SSAValue, SSAValue], outer: Operation) -> SS
         return v
     copy = op.clone(operands)
     copy.attributes.clear()
-    copy.results[0].name_hint = f"{v.name_hint}_next" if v.name_hint else None
+    copy.results[0].name_hint = None
     insert_after(op, copy)
     known[v] = copy.results[0]
     return known[v]
