@@ -33,7 +33,7 @@ from flashgen.ir.compute import (
     ScaleRowsOp,
     SelectOp,
 )
-from flashgen.ir.memory import ElementOp, ExtremesOp, GroupRowsOp, LoadOp, StoreOp
+from flashgen.ir.memory import ElementOp, ExtremesOp, FetchOp, GroupRowsOp, LoadOp, StoreOp
 from flashgen.ir.regions import MaskOp, RowSpanOp, SweepOp
 from flashgen.ir.types import bf16, element_of, f16, i1, shape_of
 
@@ -206,6 +206,12 @@ def store(frame: Frame, op: StoreOp, tile: Array, array: Array, *indices: int) -
     return []
 
 
+def fetch(frame: Frame, op: FetchOp, array: Array, *indices: int) -> Sequence[Any]:
+    """Nothing; but it is of an array's tiles, as loads are."""
+    window(array, indices, op.tile_type.get_shape())
+    return []
+
+
 def element(frame: Frame, op: ElementOp, array: Array, *indices: Any) -> Any:
     found = lookup(array, indices)
     return found if found.dtype.kind == "b" else found.astype(frame.dtype if found.dtype.kind == "f" else int)
@@ -374,6 +380,7 @@ MEANINGS: dict[type[Operation], Callable[..., Any]] = {
 
 EFFECTS: dict[type[Operation], Callable[..., Sequence[Any]]] = {
     StoreOp: store,
+    FetchOp: fetch,
     SweepOp: sweep,
     ExtremesOp: extremes,
     scf.IfOp: branch,

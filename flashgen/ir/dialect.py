@@ -22,7 +22,7 @@ from flashgen.ir.compute import (
     ScaleRowsOp,
     SelectOp,
 )
-from flashgen.ir.memory import ElementOp, ExtremesOp, GroupRowsOp, LoadOp, StoreOp
+from flashgen.ir.memory import ElementOp, ExtremesOp, FetchOp, GroupRowsOp, LoadOp, StoreOp
 from flashgen.ir.regions import MaskOp, RowSpanOp, SweepOp, YieldOp
 
 Tile = Dialect(
@@ -32,6 +32,7 @@ Tile = Dialect(
         StoreOp,
         ElementOp,
         ExtremesOp,
+        FetchOp,
         GroupRowsOp,
         BroadcastOp,
         DotOp,

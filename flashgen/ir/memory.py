@@ -1,5 +1,5 @@
-"""Between memory and tiles: tile.load and tile.store, single elements and their extremes; tile.group_rows is
-another numbering of an array.
+"""Between memory and tiles: tile.load and tile.store; tile.fetch, which moves no value; single elements and
+their extremes; and tile.group_rows, another numbering of an array.
 
 Positions count elements, not tiles. The tile covers the trailing dimensions of the array from that
 position on. What lies beyond the array's bound is never touched: it reads as 0 and is not written.
@@ -23,6 +23,7 @@ from xdsl.irdl import (
     irdl_op_definition,
     operand_def,
     opt_prop_def,
+    prop_def,
     result_def,
     traits_def,
     var_operand_def,
@@ -102,6 +103,32 @@ class StoreOp(IRDLOperation):
     def tile(self) -> SSAValue:
         """What is written."""
         return self.value
+
+
+@irdl_op_definition
+class FetchOp(IRDLOperation):
+    """`tile.fetch %k[%b, %g, %i, %c0] of tensor<4x8xf32> : memref<?x?x?x8xf32>`: this tile is wanted soon,
+    so that a cache may have it by then. It has no effect on any value.
+
+    It stands before the operation beside which a lowering may do it, little by little.
+    """
+
+    name = "tile.fetch"
+    source = operand_def(MemRefType)
+    indices = var_operand_def(IndexType)
+    tile_type = prop_def(TensorType)
+    assembly_format = "$source `[` $indices `]` `of` $tile_type attr-dict `:` type($source)"
+
+    def __init__(self, source: SSAValue, indices: Sequence[SSAValue], tile_type: TensorType):
+        super().__init__(operands=[source, indices], properties={"tile_type": tile_type})
+
+    def verify_(self) -> None:
+        rank, given = len(shape_of(self.source)), len(self.indices)
+        check(given == rank, f"{self.name}: {rank} indices wanted, {given} given")
+        whole = is_array(self.source) and not isinstance(self.source.owner, GroupRowsOp)
+        check(whole, f"{self.name}: its array is neither an argument nor an allocation")
+        matrix = len(self.tile_type.get_shape()) == 2 and rank >= 2
+        check(matrix, f"{self.name}: a matrix of an array of at least two dimensions wanted")
 
 
 @irdl_op_definition

@@ -10,6 +10,7 @@
 | keep-state        | state at one address during a loop    | loop-carried state, no workspace            |
 | base-2            | exponentials of differences           | exp2; scores times log2 e                   |
 | rescale-threshold | exp2, l * O in O's place              | a maximum that moves only when it rises far |
+| reciprocal        | exp2, a division by a row's sum       | one division a row                          |
 | fold-scale        | scalar factors on a product           | the factors on Q, where it is loaded        |
 | nan-in-sum        | a sum of exponentials by a maximum    | a maximum that may drop NaN                 |
 | pack              | products with what is loaded          | panels of K and V                           |
@@ -20,10 +21,11 @@
 | fuse-sweeps       | named elementwise operations          | one sweep a row: the last to match names    |
 | accumulate        | products that are added to something  | products onto their accumulator             |
 | parallel-loops    | loops that carry no dependence        | scf.parallel                                |
+| fetch-ahead       | parallel loops, panels in memory      | what is read next, fetched beside products  |
 
-sink-loads, interchange, fuse-loops and keep-state are the q-outer order; group-rows, lazy-rescale,
-rescale-threshold, pack, hoist-packs, split-keys and causal-skip are asked for by their own fields; the others
-always run.
+sink-loads, interchange, fuse-loops and keep-state are the q-outer order; reciprocal runs with lazy-rescale,
+fetch-ahead with hoist-packs; group-rows, lazy-rescale, rescale-threshold, pack, hoist-packs, split-keys and
+causal-skip are asked for by their own fields; the others always run.
 """
 
 from __future__ import annotations
@@ -48,6 +50,7 @@ from flashgen.ir.provenance import sign
 from flashgen.passes.accumulate import AccumulatePass
 from flashgen.passes.base_2 import Base2Pass
 from flashgen.passes.causal_skip import CausalSkipPass
+from flashgen.passes.fetch_ahead import FetchAheadPass
 from flashgen.passes.fold_scale import FoldScalePass
 from flashgen.passes.fuse_loops import FuseLoopsPass
 from flashgen.passes.fuse_sweeps import FuseSweepsPass
@@ -60,6 +63,7 @@ from flashgen.passes.mask_to_spans import MaskToSpansPass
 from flashgen.passes.nan_in_sum import NanInSumPass
 from flashgen.passes.pack import PackPass
 from flashgen.passes.parallel_loops import ParallelLoopsPass
+from flashgen.passes.reciprocal import ReciprocalPass
 from flashgen.passes.rescale_threshold import RescaleThresholdPass
 from flashgen.passes.sink_loads import SinkLoadsPass
 from flashgen.passes.split_keys import SplitKeysPass
@@ -91,6 +95,7 @@ OWN = (
     KeepStatePass,
     Base2Pass,
     RescaleThresholdPass,
+    ReciprocalPass,
     FoldScalePass,
     NanInSumPass,
     PackPass,
@@ -101,6 +106,7 @@ OWN = (
     FuseSweepsPass,
     AccumulatePass,
     ParallelLoopsPass,
+    FetchAheadPass,
 )
 STOCK = (CanonicalizePass, CommonSubexpressionElimination, DeadCodeElimination)
 REGISTRY: dict[str, type[ModulePass]] = {p.name: p for p in (*OWN, *STOCK)}
@@ -122,6 +128,7 @@ def lowering(schedule: Schedule) -> list[ModulePass]:
     return [
         Base2Pass(),
         *([RescaleThresholdPass(schedule.rescale_threshold)] if schedule.rescale_threshold else []),
+        *([ReciprocalPass()] if schedule.lazy_rescale else []),
         FoldScalePass(),
         NanInSumPass(),
         *([PackPass(schedule.panel)] if schedule.panel else []),
@@ -132,6 +139,7 @@ def lowering(schedule: Schedule) -> list[ModulePass]:
         FuseSweepsPass(),
         AccumulatePass(),
         ParallelLoopsPass(),
+        *([FetchAheadPass()] if schedule.hoist_packs else []),
     ]
 
 

@@ -15,7 +15,7 @@ from flashgen.analysis.linear import stored
 from flashgen.errors import CannotEmit
 from flashgen.ir.compare import PREDICATES, CompareOp
 from flashgen.ir.compute import BroadcastOp, DotOp, HoldOp, PackOp, ReplaceOp, ScaleRowsOp
-from flashgen.ir.memory import GroupRowsOp, LoadOp, StoreOp
+from flashgen.ir.memory import FetchOp, GroupRowsOp, LoadOp, StoreOp
 from flashgen.ir.provenance import made_by
 from flashgen.ir.regions import MaskOp, RowSpanOp, SweepOp, YieldOp, yielded
 from flashgen.ir.types import element_of, shape_of
@@ -206,6 +206,25 @@ class Planner:
         name = "tile_fill" if value.kind in ("constant", "scalar") else "tile_store"
         return [Statement(name, ins=[value, target, *indices], attrs={"shape": shape_of(op.value)})]
 
+    def _fetch(self, op: FetchOp) -> list[Statement]:
+        """Done beside the product that comes behind, whose attrs hold it."""
+        last: Operation | None = op
+        while isinstance(last, FetchOp):
+            last = last.next_op
+        if not isinstance(last, DotOp):
+            raise CannotEmit("tile.fetch stands before what is no product")
+        return []
+
+    def _ahead(self, dot: DotOp) -> list[Operand]:
+        """The tiles that are fetched beside a product, as views."""
+        found, op = [], dot.prev_op
+        while isinstance(op, FetchOp):
+            source, *indices = self._at.all(op.operands)
+            shape, element = tuple(op.tile_type.get_shape()), element_name(element_of(op.source))
+            found.append(Operand("view", "", shape, element, memory=source, indices=tuple(indices)))
+            op = op.prev_op
+        return found[::-1]
+
     def _span(self, op: RowSpanOp) -> list[Statement]:
         """attrs: row, the region's argument; lo and hi, what it yields; cols, the tile's width."""
         place, ins = self._at.result(op, op.result), self._at.all(op.operands)
@@ -260,7 +279,8 @@ class Planner:
         return [Statement("tile_sweep", outs=outs, ins=ins, attrs=attrs, body=body)]
 
     def _dot(self, op: DotOp) -> list[Statement]:
-        """ins: left and right side. attrs: over, only and where, operands or None; transpose, accumulate.
+        """ins: left and right side. attrs: over, only and where, operands or None; transpose, accumulate;
+        ahead, tiles that are fetched beside it.
 
         Of a right side that is a view: tile_dot_in_place, whose attrs have for over and only the span of the
         view's rows, or None.
@@ -270,11 +290,14 @@ class Planner:
 
         ins = self._at.all((op.lhs, op.rhs))
         roles = {n: self._at[v] if (v := getattr(op, n)) else None for n in ("over", "only", "where")}
-        attrs = {"transpose": op.transpose is not None, "accumulate": op.acc is not None}
+        attrs: dict[str, Any] = {"transpose": op.transpose is not None, "accumulate": op.acc is not None}
+        attrs["ahead"] = self._ahead(op)
         name = "tile_dot"
         if ins[1].kind == "view":
             span = roles["only" if attrs["transpose"] else "over"]
             name, roles = "tile_dot_in_place", {"span": span, "where": roles["where"]}
+            if attrs["ahead"]:
+                raise CannotEmit("tile.fetch beside a product that fetches itself what it reads in place")
             if attrs["transpose"] and op.over is not None:
                 raise CannotEmit("tile.dot with a loaded, transposed right side, over a part of its columns")
             if attrs["transpose"] and op.where is not None:
@@ -318,6 +341,7 @@ HANDLERS: dict[type[Operation], Callable[[Planner, Any], list[Statement]]] = {
     LoadOp: Planner._load,
     PackOp: Planner._pack,
     StoreOp: Planner._store,
+    FetchOp: Planner._fetch,
     RowSpanOp: Planner._span,
     MaskOp: Planner._mask,
     SweepOp: Planner._sweep,

@@ -18,9 +18,11 @@ template <isize K> INLINE isize end_step(const Everything &, isize) { return K; 
 template <isize K, isize R> INLINE isize end_step(const Over<R> &part, isize r) { return part.span.hi(r); }
 template <isize R> INLINE isize first_step(const Over<R> &part, isize r) { return part.span.lo(r); }
 
-template <bool accumulate, isize R, isize C, isize SO, isize K, isize SA, isize P, isize W, isize SM, class Part>
-INLINE void product(Tile<R, C, SO> out, Tile<R, K, SA> a, Panels<P, K, W> b, const Part &part, Mask<R, K, SM> seen) {
-  if (finite(b)) return product<accumulate>(out, a, b, part);
+template <bool accumulate, isize R, isize C, isize SO, isize K, isize SA, isize P, isize W, isize SM, class Part,
+          class... Ahead>
+INLINE void product(Tile<R, C, SO> out, Tile<R, K, SA> a, Panels<P, K, W> b, const Part &part, Mask<R, K, SM> seen,
+                    const Ahead &...ahead) {
+  if (finite(b)) return product<accumulate>(out, a, b, part, ahead...);
   for (isize r = 0; r < R; ++r)
     for (isize n = 0; n < P; ++n) {
       Block<1, W / lanes> block;
