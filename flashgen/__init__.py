@@ -13,7 +13,7 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from flashgen import errors
+    from flashgen import errors, mods
     from flashgen.api import attention, compile, emit
     from flashgen.problem import Problem
     from flashgen.schedule import FA1, FA2, Schedule
@@ -27,9 +27,10 @@ _HOMES = {
     "compile": "api",
     "emit": "api",
     "errors": "errors",
+    "mods": "mods",
 }
 
-__all__ = ["FA1", "FA2", "Problem", "Schedule", "attention", "compile", "emit", "errors"]
+__all__ = ["FA1", "FA2", "Problem", "Schedule", "attention", "compile", "emit", "errors", "mods"]
 
 
 def __getattr__(name: str) -> object:
