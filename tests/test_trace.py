@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from ml_dtypes import bfloat16
 
-from flashgen import mods
+from flashgen import capture, mods
 from flashgen import trace as trace_module
 from flashgen.evaluate import evaluate
 from flashgen.mods import and_masks, runtime
@@ -306,6 +306,15 @@ def test_memory_of_tracings_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     for n in range(9):
         trace(documents(DOC, n))
     assert len(calls) == 9 and len(trace_module._KNOWN) <= 4
+
+
+def test_codes_that_are_forgotten_are_not_mistaken_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of functions that come and go, whose codes may lie where others lay before."""
+    monkeypatch.setattr(capture, "MOST_CODES", 3)
+    monkeypatch.setattr(capture, "_CODES", {})
+    for n in range(50):
+        assert text(eval(f"lambda b, h, q, k: q < {n}")) == f"q < {n}"
+        assert len(capture._CODES) <= 3
 
 
 def test_side_effects_happen_at_most_once_and_to_a_copy() -> None:
