@@ -13,7 +13,7 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from flashgen import errors
+    from flashgen import errors, mods
     from flashgen.api import attention, compile, emit
     from flashgen.problem import Problem
     from flashgen.runtime.merge import merge
@@ -29,9 +29,10 @@ _HOMES = {
     "emit": "api",
     "errors": "errors",
     "merge": "runtime.merge",
+    "mods": "mods",
 }
 
-__all__ = ["FA1", "FA2", "Problem", "Schedule", "attention", "compile", "emit", "errors", "merge"]
+__all__ = ["FA1", "FA2", "Problem", "Schedule", "attention", "compile", "emit", "errors", "merge", "mods"]
 
 
 def __getattr__(name: str) -> object:

@@ -146,9 +146,8 @@ class Eye:
         if place != -1 - len(self.key):  # again, or by itself
             self.key.append(place)
             return
-        code = function.__code__
-        read = reads(function)
-        self.key.append(id(code))
+        code, read, token = read_by(function)
+        self.key.append(token)
         for variable, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
             if (value := contents(cell)) is not cell:
                 self.see(value, variable)
@@ -212,22 +211,32 @@ def unseen(value: object, name: str) -> NoReturn:
     )
 
 
-_READS: dict[int, tuple[CodeType, tuple[str, ...]]] = {}
+class Code(NamedTuple):
+    """A code object and the globals that it names. In keys it stands for the code, by its ``token``."""
+
+    code: CodeType
+    names: tuple[str, ...]
+    token: object
 
 
-def reads(function: FunctionType) -> tuple[str, ...]:
-    """The globals that a function's code names; none of our own modules, where they are constants.
+_CODES: dict[int, Code] = {}
+MOST_CODES = 4096
 
-    Raises InvalidArgument where it assigns variables that are not its own.
+
+def read_by(function: FunctionType) -> Code:
+    """What a function's code names: no globals of our own modules, where they are constants.
+
+    Codes are looked up by their ids, since Python compares them by all that is in them; an entry holds its
+    code, so that no other one has the id. Raises InvalidArgument where it assigns variables not its own.
     """
     code = function.__code__
-    if (known := _READS.get(id(code))) is not None:
-        return known[1]
-    names = (
-        () if function.__module__ in OWN else tuple(dict.fromkeys(_globals_of(code, set(code.co_freevars))))
-    )
-    _READS[id(code)] = code, names  # held, so that no other code gets its id
-    return names
+    if (known := _CODES.get(id(code))) is not None:
+        return known
+    globals_read = () if function.__module__ in OWN else _globals_of(code, set(code.co_freevars))
+    if len(_CODES) >= MOST_CODES:
+        _CODES.clear()  # what was traced is traced again: the tokens in its keys are not given again
+    _CODES[id(code)] = made = Code(code, tuple(dict.fromkeys(globals_read)), object())
+    return made
 
 
 def _globals_of(code: CodeType, free: set[str]) -> Iterable[str]:
@@ -305,7 +314,7 @@ class Rebuild:
             self.of(v, n) for v, n in zip(function.__defaults__ or (), names, strict=False)
         )
         made.__kwdefaults__ = self.of(function.__kwdefaults__, name)
-        for variable in reads(function):
+        for variable in read_by(function).names:
             if variable in function.__globals__:
                 namespace[variable] = self.of(function.__globals__[variable], variable)
 

@@ -85,7 +85,7 @@ def combine(
         plan, read = planned(causal_alignment, given, kind, mask_mod, score_mod)
         mask, score = plan.mask, plan.score
         for name, place, make in plan.values:
-            value = given[place] if type(place) is str else read[place]
+            value = given[place] if isinstance(place, str) else read[place]
             values[name] = value if make is None else make(value)
     if sinks is not None:
         values["sink"] = heads(sinks, shape[1])
@@ -166,11 +166,10 @@ def make_plan(
         masks.append(mods.dense_mask(given["bias"]))
     elif kind is not None:
         scores.append(mods.dense_bias(given["bias"]))
-    own = [(mask_mod, "mask", "mask_mod"), (score_mod, "score", "score_mod")]
+    parts = [] if mask_mod is None else [(mask_mod, "mask", "mask_mod")]
+    parts += [] if score_mod is None else [(score_mod, "score", "score_mod")]
     tracing, inputs = resolve(
-        mods.and_masks(*masks) if masks else None,
-        mods.chain(*scores) if scores else None,
-        parts=[part for part in own if part[0] is not None],
+        mods.and_masks(*masks) if masks else None, mods.chain(*scores) if scores else None, parts=parts
     )
     mask, score = tracing.mask, tracing.score
     if mask is not None and mask.op == "constant" and mask.value:

@@ -59,6 +59,7 @@ WELL_FORMED = {
     "load from a workspace": """%w = memref.alloc(%i) : memref<?x6xf32>
     %o = tile.load %w[%i, %j] : memref<?x6xf32> -> tensor<4x6xf32>""",
     "group rows": """%o = tile.group_rows %q[%i, %j] : memref<?x?x?x6xf32> -> memref<?x?x?x6xf32>""",
+    "fetch": "tile.fetch %m[%i, %j] of tensor<4x6xf32> : memref<?x6xf32>",
     "broadcast rows": "%o = tile.broadcast %r : tensor<4xf32> -> tensor<4x6xf32>",
     "fill": "%o = tile.broadcast %s : f32 -> tensor<4x6xf32>",
     "dot": "%o = tile.dot %x, %y : tensor<4x6xf32>, tensor<6x8xf32> -> tensor<4x8xf32>",

@@ -81,7 +81,7 @@ def over(e: Expression, at: Mapping[str, Range], values: Mapping[str, Any]) -> R
     if e.op in ("position", "length"):
         return at[str(e.value)]
     if e.op in ("constant", "scalar"):
-        value = values[e.value.name] if isinstance(e.value, Scalar) else e.value
+        value: Any = values[e.value.name] if isinstance(e.value, Scalar) else e.value
         return floats(np.float64(value), np.float64(value)) if e.kind == "float" else point(value)
     args = [over(a, at, values) for a in e.args]
     if isinstance(e.value, Array):
