@@ -144,7 +144,7 @@ def lay_out(
         b * hq * nq * nk * (head_dim + head_dim_v),
         hkv == 0,
         stored - 1,
-        not all(steps_align(form, itemsize) for form, itemsize in read),
+        not all(steps_align(*form, itemsize) for form, itemsize in read),
     )
 
 
@@ -159,9 +159,10 @@ def in_order(sizes: tuple[int, ...], order: str) -> tuple[int, ...]:
     return sizes if order == BHND else (sizes[0], sizes[2], sizes[1], sizes[3])
 
 
-def steps_align(form: Form, itemsize: int) -> bool:
+@functools.lru_cache(256)
+def steps_align(shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int) -> bool:
     """Whether elements lie at multiples of their size, if the first does."""
-    return not any(stride % itemsize for size, stride in zip(*form, strict=True) if size > 1)
+    return not any(stride % itemsize for size, stride in zip(shape, strides, strict=True) if size > 1)
 
 
 @functools.lru_cache(64)
