@@ -60,9 +60,8 @@ class Kind:
         """Memory for a result: an array whose last index runs fastest, of elements that are not set."""
         return np.empty(shape, numpy_type(dtype))
 
-    def address(self, made: Any) -> int:
-        """Of what ``empty`` made."""
-        return address(made)
+    address = staticmethod(address)
+    """Of what ``empty`` made."""
 
     def finish(self, made: Any, like: View) -> Any:
         """The result, when what ``empty`` made is written."""
