@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from flashgen.expression import Expression
-from flashgen.runtime.arrays import View
+from flashgen.problem import Problem
+from flashgen.runtime.arrays import NUMPY, View, numbers_of
 from flashgen.runtime.inputs import expect_inputs
 from flashgen.runtime.tensors import Form
 
@@ -25,15 +27,30 @@ class Extra(NamedTuple):
 NO_EXTRA = Extra(None, (), ())
 
 
-def find_extra(see: Callable[[str, object], View], q: View, k: View, **options: Any) -> Extra:
-    """Of the options that flashgen.combine.combine takes, without ``is_causal``.
+def find_extra(
+    see: Callable[[str, object], View], q: View, k: View, *, attn_mask: Any = None, **options: Any
+) -> Extra:
+    """Of the options that flashgen.combine.combine takes.
 
     see: how an array is looked at. q, k: of the call, (B, H, N, D). Raises InvalidArgument.
     """
     from flashgen.combine import combine
 
-    found = combine((q.shape[0], q.shape[1], q.shape[2], k.shape[2]), **options)
-    problem = found.problem(1, 1, q.dtype)
+    shape = q.shape[0], q.shape[1], q.shape[2], k.shape[2]
+    if attn_mask is not None:
+        attn_mask = _repeatable(see("attn_mask", attn_mask), attn_mask, shape)
+    found = combine(shape, attn_mask=attn_mask, **options)
+    problem = Problem(1, 1, q.dtype, None, found.mask, found.score, found.sink)
     arrays, told = expect_inputs(problem.arrays, problem.scalars, q.dtype, found.values, see)
     forms = tuple([Form(x.shape, x.strides) for x in arrays])
     return Extra((found.mask, found.score, found.sink, forms), arrays, told)
+
+
+def _repeatable(view: View, array: Any, shape: tuple[int, ...]) -> Any:
+    """The mask as an array that ``combine`` can repeat by strides of 0: NumPy's, or one that can itself."""
+    if view.kind is NUMPY or hasattr(array, "expand"):
+        return array
+    cupy = sys.modules.get("cupy")
+    if cupy is not None and isinstance(array, cupy.ndarray):
+        return cupy.broadcast_to(array, shape)
+    return numbers_of(view)
