@@ -52,6 +52,10 @@ class Arithmetic(ABC, Generic[T]):
     @abstractmethod
     def choose(self, c: T, a: T, b: T) -> T: ...
 
+    def named(self, name: str, x: T) -> T:
+        """The number, by that name where numbers have names."""
+        return x
+
     @abstractmethod
     def extremes(self, array: SSAValue, first: Sequence[T], last: Sequence[T]) -> tuple[T, T]: ...
 
@@ -261,12 +265,14 @@ def classes(mask: MaskOp, at: Arithmetic[T], row: T, col: T) -> Holds[T]:
     limits = {id(v): bound_of(v, mask) for v in conjuncts(mask.predicate)}
     sides: list[Between[T]] = []
     must: list[T | None] = []
-    for position, first, extent in zip(mask.body.block.args, (row, col), shape_of(mask.result), strict=True):
-        end = at.do(arith.AddiOp, first, at.constant(extent))
+    origins = zip(mask.body.block.args, ("row", "col"), (row, col), shape_of(mask.result), strict=True)
+    for position, name, first, extent in origins:
+        end = at.named(f"{name}_end", at.do(arith.AddiOp, first, at.constant(extent)))
         for limit in (found[1] for found in limits.values() if found and found[0] is position):
             must.append(at.compare(end, "sle", at.outside(limit)))
             end = at.do(arith.MinSIOp, end, at.outside(limit))
-        sides.append(Between(first, at.do(arith.SubiOp, end, at.constant(1))))
+        last = at.named(f"last_{name}", at.do(arith.SubiOp, end, at.constant(1)))
+        sides.append(Between(first, last))
     inner, may = Intervals[T](mask, at, sides[0], sides[1]), list[T]()
     for v in conjuncts(mask.predicate):
         if limits[id(v)] is None:

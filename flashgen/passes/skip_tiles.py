@@ -69,7 +69,7 @@ class SkipTilesPass(MaskedStepPass[list[Step]]):
         remove_dead(module)
 
     def ask(self, step: Step) -> None:
-        loop, before = step.loop, set(step.loop.body.block.ops)
+        loop = step.loop
         first = loop.body.block.first_op
         assert first is not None
         asked = Block()
@@ -85,10 +85,9 @@ class SkipTilesPass(MaskedStepPass[list[Step]]):
         position = body.index(mask)
         for op in list(asked.ops):
             insert_before(first, op)
-        self.branch(step, holds, body, position, last)
-        for op in [op for op in loop.body.block.ops if op not in before]:
             if (place := outermost(op, op.operands)) is not op:
                 insert_before(place, op)
+        self.branch(step, holds, body, position, last)
 
     def branch(
         self, step: Step, holds: Holds[SSAValue], body: list[Operation], position: int, last: Operation
@@ -158,6 +157,10 @@ class Operations(Arithmetic[SSAValue]):
 
     def compare(self, a: SSAValue, ordering: str, b: SSAValue) -> SSAValue:
         return compare(a, ordering, b)
+
+    def named(self, name: str, x: SSAValue) -> SSAValue:
+        x.name_hint = name
+        return x
 
     def negate(self, a: SSAValue) -> SSAValue:
         return compare(a, "eq", shared_constant(self.near, IntegerAttr(0, i1)))
