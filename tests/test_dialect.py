@@ -20,7 +20,7 @@ from tests.head import HEAD
 ARGS = """%x: tensor<4x6xf32>, %y: tensor<6x8xf32>, %k: tensor<8x6xf32>, %acc: tensor<4x8xf32>,
     %r: tensor<4xf32>, %s: f32, %vis: tensor<4x6xi1>, %b: tensor<4x8xi1>, %over: tensor<4x2xindex>,
     %i: index, %j: index, %m: memref<?x6xf32>, %h: memref<?x6xf16>, %t: tensor<4x6xf16>,
-    %p: tensor<2x6x4xf32>, %q: memref<?x?x?x6xf32>, %n: memref<?xi32>"""
+    %p: tensor<2x6x4xf32>, %q: memref<?x?x?x6xf32>, %ids: memref<?xi32>"""
 
 MASK = """%o = tile.mask %i, %j {
     ^bb0(%row: index, %col: index):
@@ -85,8 +85,8 @@ WELL_FORMED = {
     " -> tensor<4x6xf32>",
     "mask": MASK,
     "compare": "%o = tile.compare olt, %x, %x : tensor<4x6xf32> -> tensor<4x6xi1>",
-    "element": "%o = tile.element %n[%i] : memref<?xi32> -> index",
-    "extremes": "%o, %u = tile.extremes %n[%i] to [%j] : memref<?xi32> -> index, index",
+    "element": "%o = tile.element %ids[%i] : memref<?xi32> -> index",
+    "extremes": "%o, %u = tile.extremes %ids[%i] to [%j] : memref<?xi32> -> index, index",
     "bias": BIAS,
     "row_span": SPAN,
     "sweep": SWEEP,
