@@ -27,18 +27,18 @@ template <int M, int NV> struct Block {
   vec c[M][NV];
   INLINE void clear() {
     UNROLL for (int i = 0; i < M; ++i)
-      UNROLL for (int v = 0; v < NV; ++v) c[i][v] = all(0.0f);
+      UNROLL for (int v = 0; v < NV; ++v) c[i][v] = all(real(0));
   }
-  INLINE void load_from(const float *p, isize stride) {
+  INLINE void load_from(const real *p, isize stride) {
     UNROLL for (int i = 0; i < M; ++i)
       UNROLL for (int v = 0; v < NV; ++v) c[i][v] = load(p + i * stride + v * lanes);
   }
-  INLINE void store_to(float *p, isize stride) const {
+  INLINE void store_to(real *p, isize stride) const {
     UNROLL for (int i = 0; i < M; ++i)
       UNROLL for (int v = 0; v < NV; ++v) store(p + i * stride + v * lanes, c[i][v]);
   }
   // One step of the contraction: a column of the left side times a row of the panel.
-  INLINE void step(const float *a, isize a_stride, const float *b) {
+  INLINE void step(const real *a, isize a_stride, const real *b) {
     vec row[NV];
     UNROLL for (int v = 0; v < NV; ++v) row[v] = load(b + v * lanes);
     UNROLL for (int i = 0; i < M; ++i) {
@@ -48,7 +48,7 @@ template <int M, int NV> struct Block {
   }
   // The same, for the rows that see column k.
   template <isize R>
-  INLINE void step_seen(const float *a, isize a_stride, const float *b, Spans<R> s, isize r, isize k) {
+  INLINE void step_seen(const real *a, isize a_stride, const real *b, Spans<R> s, isize r, isize k) {
     UNROLL for (int i = 0; i < M; ++i)
       if (s.lo(r + i) <= k && k < s.hi(r + i))
         UNROLL for (int v = 0; v < NV; ++v) c[i][v] = fma(all(a[i * a_stride]), load(b + v * lanes), c[i][v]);
@@ -79,22 +79,22 @@ template <isize R> struct Over {  // steps of the contraction in the span
 
 // The steps lo <= k < hi that every row takes.
 template <int M, int NV>
-INLINE void steps(Block<M, NV> &block, const float *a, isize a_stride, const float *b, isize lo, isize hi) {
+INLINE void steps(Block<M, NV> &block, const real *a, isize a_stride, const real *b, isize lo, isize hi) {
 #pragma GCC unroll 4
   for (isize k = lo; k < hi; ++k) block.step(a + k, a_stride, b + k * NV * lanes);
 }
 // The steps lo <= k < hi that some rows take.
 template <int M, int NV, isize R>
-INLINE void ragged_steps(Block<M, NV> &block, const float *a, isize a_stride, const float *b, isize lo, isize hi,
+INLINE void ragged_steps(Block<M, NV> &block, const real *a, isize a_stride, const real *b, isize lo, isize hi,
                          const Over<R> &part, isize r) {
   for (isize k = lo; k < hi; ++k) block.step_seen(a + k, a_stride, b + k * NV * lanes, part.span, r, k);
 }
 template <int M, int NV, class Part>
-INLINE void ragged_steps(Block<M, NV> &, const float *, isize, const float *, isize, isize, const Part &, isize) {}
+INLINE void ragged_steps(Block<M, NV> &, const real *, isize, const real *, isize, isize, const Part &, isize) {}
 
 // Rows r to r + M of one panel's part of the product.
 template <bool accumulate, int M, isize K, int NV, class Part>
-INLINE void block_product(float *out, isize out_stride, const float *a, isize a_stride, const float *panel,
+INLINE void block_product(real *out, isize out_stride, const real *a, isize a_stride, const real *panel,
                           const Part &part, isize r) {
   const Hull h = part.template contraction<K>(r);
   Block<M, NV> block;
@@ -114,7 +114,7 @@ INLINE void product(Tile<R, C, SO> out, Tile<R, K, SA> a, Panels<P, K, W> b, con
   static_assert(P * W <= SO && W % lanes == 0, "the panels fit in a padded row");
   constexpr isize rest = R % micro_rows;
   for (isize n = 0; n < P; ++n) {
-    const float *const panel = b.p + n * K * W;
+    const real *const panel = b.p + n * K * W;
     for (isize r = 0; r < R - rest; r += micro_rows)
       if (part.wants(r, n * W, W))
         block_product<accumulate, micro_rows, K, W / lanes>(out.at(r, n * W), SO, a.at(r, 0), SA, panel, part, r);

@@ -5,7 +5,7 @@ constexpr isize most_rows = 4;  // rows of the left side that share what is read
 constexpr isize chunk = lanes;  // rows of the right side that all of the left side use before the next are read
 constexpr isize ahead = 1024;   // numbers of the right side fetched ahead, for each row that shares what is read
 
-// How a row of the right side is read: from column c on, a whole vector, or `count` floats and 0 beyond; and how
+// How a row of the right side is read: from column c on, a whole vector, or `count` numbers and 0 beyond; and how
 // what is read later is fetched, `rows` further on.
 struct Adjacent {
   // Into the second-level cache: what waits for memory then holds up no reads from the first.
@@ -21,7 +21,7 @@ struct Apart {
   template <class T> INLINE void fetch(const T *, isize, isize, isize) const {}
   template <class T> INLINE vec read(const T *row, isize c) const { return read(row, c, lanes); }
   template <class T> INLINE vec read(const T *row, isize c, isize count) const {
-    float x[lanes] = {};
+    real x[lanes] = {};
     for (isize n = 0; n < count; ++n) x[n] = get(row + (c + n) * step);
     return load(x);
   }
@@ -61,14 +61,14 @@ template <isize R> constexpr bool waits_for_memory = R <= lanes / 4;
 // out[i][n] = <a[i], b[n]>, or that added to it, for NR rows of a and `count` rows of b: lanes / NR of them at a
 // time, with an accumulator for each pair, a lane of it for each lane of a row.
 template <isize NR, isize K, bool accumulate, bool in_order, class T, class Reader>
-void inner_products(float *out, isize out_stride, const float *a, isize a_stride, const T *b, isize b_stride,
+void inner_products(real *out, isize out_stride, const real *a, isize a_stride, const T *b, isize b_stride,
                     isize count, Reader reader) {
   constexpr isize NB = lanes / NR, whole = K / lanes * lanes, later = (ahead * NR + K - 1) / K;
   for (; count > 0; count -= NB, b += NB * b_stride, out += NB) {
     const T *row[NB];
     UNROLL for (isize n = 0; n < NB; ++n) row[n] = b + smaller(n, count - 1) * b_stride;
     vec sum[lanes];
-    UNROLL for (isize n = 0; n < lanes; ++n) sum[n] = all(0.0f);
+    UNROLL for (isize n = 0; n < lanes; ++n) sum[n] = all(real(0));
     const auto take = [&](isize n, isize k) INLINE_LAMBDA {
       reader.fetch(row[n], later, b_stride, k);
       const vec y = reader.read(row[n], k);
@@ -86,14 +86,14 @@ void inner_products(float *out, isize out_stride, const float *a, isize a_stride
         UNROLL for (isize i = 0; i < NR; ++i)
           sum[i * NB + n] = fma(load_first(a + i * a_stride + whole, K - whole), y, sum[i * NB + n]);
       }
-    float each[lanes];
+    real each[lanes];
     store(each, totals(sum));
     if (!accumulate && count >= NB)
-      UNROLL for (isize i = 0; i < NR; ++i) memcpy(out + i * out_stride, each + i * NB, NB * sizeof(float));
+      UNROLL for (isize i = 0; i < NR; ++i) memcpy(out + i * out_stride, each + i * NB, NB * sizeof(real));
     else
       UNROLL for (isize i = 0; i < NR; ++i)
         for (isize n = 0; n < smaller(NB, count); ++n) {
-          float &to = out[i * out_stride + n];
+          real &to = out[i * out_stride + n];
           to = accumulate ? to + each[i * NB + n] : each[i * NB + n];
         }
   }
@@ -110,13 +110,13 @@ INLINE void product_transposed(Tile<R, C, SO> out, Tile<R, K, SA> a, View<T> b, 
   }
   if (!accumulate)
     for (isize r = 0; r < R; ++r)
-      for (isize c = larger(b.rows, part.lo(r)); c < part.hi(r); ++c) *out.at(r, c) = 0.0f;
+      for (isize c = larger(b.rows, part.lo(r)); c < part.hi(r); ++c) *out.at(r, c) = real(0);
 }
 
 // out[i] += sum of a[i][k] * b[k] over `count` rows of b, for NR rows; of NV vectors
 // from column c of C on, the last of `last` lanes.
 template <isize NR, isize NV, isize last, isize C, class T, class Reader>
-void weighted_rows(float *out, isize out_stride, const float *a, isize a_stride, const T *b, isize b_stride,
+void weighted_rows(real *out, isize out_stride, const real *a, isize a_stride, const T *b, isize b_stride,
                    isize c, isize count, Reader reader) {
   constexpr isize later = (ahead * NR + C - 1) / C;
   vec sum[NR][NV];
@@ -141,14 +141,14 @@ template <bool accumulate, isize R, isize C, isize SO, isize K, isize SA, class 
 INLINE void product(Tile<R, C, SO> out, Tile<R, K, SA> a, View<T> b, const Part &part, Reader reader) {
   if (!accumulate)
     for (isize r = 0; r < R; ++r)
-      for (isize c = 0; c < C; c += lanes) store(out.at(r, c), all(0.0f));
+      for (isize c = 0; c < C; c += lanes) store(out.at(r, c), all(real(0)));
   for (isize n = 0; n < b.rows; n += chunk) {
     row_groups<R>(part, n, smaller(n + chunk, b.rows), [&](auto rows, isize r, isize lo, isize hi) INLINE_LAMBDA {
       constexpr isize together = decltype(rows)::value, NR = waits_for_memory<R> && together == 4 ? 2 : together;
       constexpr isize NV = lanes / NR, rest = C % (NV * lanes);
       const T *const from = b.p + lo * b.row_stride;
       for (isize end = r + together; r < end; r += NR) {
-        const float *const weights = a.at(r, lo);
+        const real *const weights = a.at(r, lo);
         for (isize c = 0; c + NV * lanes <= C; c += NV * lanes)
           weighted_rows<NR, NV, lanes, C>(out.at(r, c), SO, weights, SA, from, b.row_stride, c, hi - lo, reader);
         if constexpr (rest > 0)

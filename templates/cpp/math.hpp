@@ -1,7 +1,7 @@
-// Elementwise functions that are the same on every vector, and on a single float.
+// Elementwise functions that are the same on every vector, and on a single number.
 INLINE vec maximum(vec a, vec b) { return choose(is_nan(a), a, drop_nan_max(a, b)); }  // a NaN wins
-INLINE vec replace(vec x, float from, float to) { return choose(equal(x, all(from)), all(to), x); }
-INLINE vec hold(vec held, vec x, float by) { return choose(at_most(x - held, all(by)), held, x); }
+INLINE vec replace(vec x, real from, real to) { return choose(equal(x, all(from)), all(to), x); }
+INLINE vec hold(vec held, vec x, real by) { return choose(at_most(x - held, all(by)), held, x); }
 
 // exp2 is in the layer of each kind of vector. x = y + r, with y a multiple of a small fraction and r >= 0,
 // and 2^x = 2^y + 2^y r p(r): 2^y is a root of two from a table times a power of two, p goes by Horner's
@@ -12,8 +12,8 @@ INLINE vec hold(vec held, vec x, float by) { return choose(at_most(x - held, all
 //   fall as r rises. tests/check_exp2.py looks at every float, and so at those where y changes.
 
 INLINE vec log(vec x) {  // once a row: not worth a polynomial
-  float lane[lanes];
+  real lane[lanes];
   store(lane, x);
-  for (isize n = 0; n < lanes; ++n) lane[n] = logf(lane[n]);
+  for (isize n = 0; n < lanes; ++n) lane[n] = ::log(lane[n]);
   return load(lane);
 }

@@ -5,15 +5,15 @@
 static_assert(unroll == 4, "total() adds up four");
 
 struct Add {
-  static constexpr float neutral = 0.0f;
+  static constexpr real neutral = real(0);
   INLINE static vec combine(vec x, vec kept) { return x + kept; }
 };
 struct Max {  // a NaN wins
-  static constexpr float neutral = -INFINITY;
+  static constexpr real neutral = -INFINITY;
   INLINE static vec combine(vec x, vec kept) { return maximum(x, kept); }
 };
 struct MaxNum {  // a NaN is passed over
-  static constexpr float neutral = -INFINITY;
+  static constexpr real neutral = -INFINITY;
   INLINE static vec combine(vec x, vec kept) { return drop_nan_max(x, kept); }
 };
 
@@ -26,7 +26,7 @@ template <class Op> struct Reduction {
   template <class Seen> INLINE void take(isize u, Seen seen, vec x) {
     partial[u] = Op::combine(seen(x, Op::neutral), partial[u]);
   }
-  INLINE float total() const {
+  INLINE real total() const {
     vec x = Op::combine(Op::combine(partial[0], partial[1]), Op::combine(partial[2], partial[3]));
     UNROLL for (int half = lanes / 2; half; half /= 2) x = Op::combine(x, swap_lanes(x, half));
     return first(x);
@@ -38,11 +38,11 @@ template <class Op> struct Reduction {
 // in the span, elsewhere it passes everything.
 template <class Step> INLINE void sweep(isize lo, isize hi, Step step) {
   constexpr isize width = unroll * lanes;
-  const auto whole = [](vec x, float) INLINE_LAMBDA { return x; };
+  const auto whole = [](vec x, real) INLINE_LAMBDA { return x; };
   const auto ragged = [&](isize c) INLINE_LAMBDA {
     UNROLL for (isize u = 0; u < unroll; ++u, c += lanes) {
       const lanes_mask inside = columns(c, lo, hi);
-      step(c, u, [&](vec x, float neutral) INLINE_LAMBDA { return choose(inside, x, all(neutral)); });
+      step(c, u, [&](vec x, real neutral) INLINE_LAMBDA { return choose(inside, x, all(neutral)); });
     }
   };
   isize c = lo / width * width;

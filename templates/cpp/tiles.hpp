@@ -8,20 +8,20 @@ INLINE isize ceildiv(isize a, isize b) { return -floordiv(-a, b); }
 
 // R x C, rows S apart. Rows and columns are padded to whole register blocks; the padding holds anything.
 template <isize R, isize C, isize S> struct Tile {
-  float *const p;
-  INLINE explicit Tile(void *memory) : p((float *)memory) {}
-  INLINE float *at(isize r, isize c) const { return p + r * S + c; }
+  real *const p;
+  INLINE explicit Tile(void *memory) : p((real *)memory) {}
+  INLINE real *at(isize r, isize c) const { return p + r * S + c; }
 };
 // One value a row.
 template <isize R> struct Rows {
-  float *const p;
-  INLINE explicit Rows(void *memory) : p((float *)memory) {}
-  INLINE float &operator[](isize r) const { return p[r]; }
+  real *const p;
+  INLINE explicit Rows(void *memory) : p((real *)memory) {}
+  INLINE real &operator[](isize r) const { return p[r]; }
 };
 // P panels of K x W: the right side of a product as its register blocks read it.
 template <isize P, isize K, isize W> struct Panels {
-  float *const p;
-  INLINE explicit Panels(void *memory) : p((float *)memory) {}
+  real *const p;
+  INLINE explicit Panels(void *memory) : p((real *)memory) {}
 };
 // The columns [lo, hi) that each row may see, lo <= hi; the rows of the padding see none.
 template <isize R> struct Spans {
@@ -78,13 +78,13 @@ INLINE void read(Tile<R, C, S> t, const A<T, N> &a, const isize (&index)[N]) {
     else
       for (isize c = 0; c < C; ++c) *t.at(r, c) = get(from + c * each);
   }
-  for (isize r = rows; r < R; ++r) memset(t.at(r, 0), 0, C * sizeof(float));
+  for (isize r = rows; r < R; ++r) memset(t.at(r, 0), 0, C * sizeof(real));
 }
 template <isize R, template <class, int> class A, class T, int N>
 INLINE void read(Rows<R> t, const A<T, N> &a, const isize (&index)[N]) {
   const isize rows = larger(0, smaller(R, a.size[N - 1] - index[N - 1]));
   for (isize r = 0; r < rows; ++r) t[r] = get(a.row(index, N - 1, r));
-  for (isize r = rows; r < R; ++r) t[r] = 0.0f;
+  for (isize r = rows; r < R; ++r) t[r] = real(0);
 }
 template <isize R, isize C, isize S, template <class, int> class A, class T, int N>
 INLINE void write(Tile<R, C, S> t, const A<T, N> &a, const isize (&index)[N]) {
@@ -106,7 +106,7 @@ INLINE void write(Rows<R> t, const A<T, N> &a, const isize (&index)[N]) {
 // The extents of a tile that has no memory of its own: x in all of its elements.
 template <isize... extents> struct Shape {};
 template <isize R, isize C, template <class, int> class A, class T, int N>
-INLINE void fill(Shape<R, C>, float x, const A<T, N> &a, const isize (&index)[N]) {
+INLINE void fill(Shape<R, C>, real x, const A<T, N> &a, const isize (&index)[N]) {
   const isize rows = smaller(R, a.size[N - 2] - index[N - 2]);
   for (isize r = 0; r < rows; ++r) {
     T *const to = a.row(index, N - 2, r);
@@ -114,7 +114,7 @@ INLINE void fill(Shape<R, C>, float x, const A<T, N> &a, const isize (&index)[N]
   }
 }
 template <isize R, template <class, int> class A, class T, int N>
-INLINE void fill(Shape<R>, float x, const A<T, N> &a, const isize (&index)[N]) {
+INLINE void fill(Shape<R>, real x, const A<T, N> &a, const isize (&index)[N]) {
   const isize rows = smaller(R, a.size[N - 1] - index[N - 1]);
   for (isize r = 0; r < rows; ++r) put(a.row(index, N - 1, r), x);
 }
