@@ -21,10 +21,11 @@ from dataclasses import dataclass
 
 from xdsl.builder import ImplicitBuilder
 from xdsl.dialects import func
-from xdsl.dialects.builtin import DYNAMIC_INDEX, MemRefType, ModuleOp, TensorType
+from xdsl.dialects.builtin import DYNAMIC_INDEX, MemRefType, ModuleOp, TensorType, i32, i64
 from xdsl.ir import Attribute, Block, Region, SSAValue
 
 from flashgen.analysis.extents import name_extents
+from flashgen.build_layout import keys_of, queries_of, sizes
 from flashgen.ir.compute import DotOp, RowMaxOp, RowSumOp, SelectOp
 from flashgen.ir.construct import (
     add,
@@ -53,75 +54,89 @@ from flashgen.ir.construct import (
 )
 from flashgen.ir.memory import LoadOp, StoreOp
 from flashgen.ir.regions import MaskOp, YieldOp
-from flashgen.ir.types import NEG_INF, bf16, f16, f32, index, strided, tile
+from flashgen.ir.types import NEG_INF, bf16, f16, f32, i1, index, strided, tile
+from flashgen.layouts import LAYOUTS
 from flashgen.problem import Problem
 
 STORAGE: dict[str, Attribute] = {"float32": f32, "float16": f16, "bfloat16": bf16}
+ELEMENTS: dict[str, Attribute] = {"bool": i1, "int32": i32, "int64": i64, **STORAGE}
+"""What the arrays of masks and scores hold."""
 
 
 def build(problem: Problem, br: int, bc: int) -> ModuleOp:
     """The FlashAttention-1 module for query tiles of ``br`` rows and key tiles of ``bc`` rows.
 
-    One function `@attention(q, k, v, o, lse, scale)`: q (B, Hq, Nq, D), k (B, Hkv, Nk, D),
-    v (B, Hkv, Nk, Dv), o (B, Hq, Nq, Dv) in the storage type, lse (B, Hq, Nq) and scale float32. All
-    extents but D and Dv, and all strides, are run-time values; extents of one name here are equal, and named
-    so on the function's arguments (analysis.extents).
+    One function `@attention(q, k, v, o, lse, ARRAYS..., scale)`: q (B, Hq, Nq, D), k (B, Hkv, Nk, D),
+    v (B, Hkv, Nk, Dv), o (B, Hq, Nq, Dv) in the storage type, lse (B, Hq, Nq) and scale float32, or what the
+    problem's layout has for these, and the problem's arrays. All extents but D and Dv, and all strides, are
+    run-time values; extents of one name in Layout.shapes are equal, and named so on the function's arguments
+    (analysis.extents).
     """
-    storage, d, dv = STORAGE[problem.dtype], problem.head_dim, problem.head_dim_v
+    storage, shapes = STORAGE[problem.dtype], LAYOUTS[problem.layout].shapes
+    static = {"D": problem.head_dim, "Dv": problem.head_dim_v}
+    arrays = {a.name: strided(*[None] * a.rank, element=ELEMENTS[a.dtype]) for a in problem.arrays}
     params: dict[str, Attribute] = {
-        "q": strided(None, None, None, d, element=storage),
-        "k": strided(None, None, None, d, element=storage),
-        "v": strided(None, None, None, dv, element=storage),
-        "o": strided(None, None, None, dv, element=storage),
-        "lse": strided(None, None, None),
+        **{n: strided(*map(static.get, shapes[n]), element=storage) for n in ("q", "k", "v", "o")},
+        "lse": strided(*map(static.get, shapes["lse"])),
+        **arrays,
         "scale": f32,
     }
     function = func.FuncOp("attention", (list(params.values()), []))
-    rows, keys = ["B", "Hq", "Nq"], ["B", "Hkv", "Nk"]
-    name_extents(function, [[*rows, "D"], [*keys, "D"], [*keys, "Dv"], [*rows, "Dv"], rows, []])
+    name_extents(function, [shapes.get(name, ()) for name in params])
     for arg, name in zip(function.body.block.args, params, strict=True):
         arg.name_hint = name
     with ImplicitBuilder(function.body.block):
-        Forward(problem, br, bc, *function.body.block.args).build()
+        Forward(problem, br, bc, dict(zip(params, function.body.block.args, strict=True))).build()
         func.ReturnOp()
     return ModuleOp([function])
 
 
 @dataclass
 class Forward:
-    """The function's body; the fields are its arguments."""
+    """The function's body. args: its arguments, by name."""
 
     problem: Problem
     br: int
     bc: int
-    q: SSAValue
-    k: SSAValue
-    v: SSAValue
-    o: SSAValue
-    lse: SSAValue
-    scale: SSAValue
+    args: dict[str, SSAValue]
+
+    def __post_init__(self) -> None:
+        self.scale = self.args["scale"]
 
     def build(self) -> None:
-        self.c0, c1, c2 = (named(f"c{n}", const(n)) for n in (0, 1, 2))
+        self.c0, c1, self.c2 = (named(f"c{n}", const(n)) for n in (0, 1, 2))
         self.by_br, self.by_bc = named("br", const(self.br)), named("bc", const(self.bc))
         self.zero, self.neg_inf = named("zero", real(0.0)), named("neg_inf", real(NEG_INF))
-        batch, heads = named("B", dim(self.q, self.c0)), named("Hq", dim(self.q, c1))
-        kv_heads = named("Hkv", dim(self.k, c1))
-        self.nq, self.nk = named("Nq", dim(self.q, c2)), named("Nk", dim(self.k, c2))
-        if self.problem.causal == "bottom-right":
-            self.offset = named("offset", sub(self.nk, self.nq))
+        batch, heads, kv_heads = sizes(LAYOUTS[self.problem.layout], self.args, self.c0, c1)
+        self.locate()
         group = named("group", floordiv(heads, kv_heads))
 
-        def over_group(b: SSAValue, g: SSAValue) -> None:
+        def over_group(g: SSAValue) -> None:
             first = mul(g, group)
-            loop("r", self.c0, group, c1, lambda r: self.head(b, g, named("h", add(first, r))))
+            loop("r", self.c0, group, c1, lambda r: self.head(g, named("h", add(first, r))))
 
         def over_kv_heads(b: SSAValue) -> None:
-            loop("g", self.c0, kv_heads, c1, lambda g: over_group(b, g))
+            self.locate(b)
+            loop("g", self.c0, kv_heads, c1, over_group)
 
         loop("b", self.c0, batch, c1, over_kv_heads)
 
-    def head(self, b: SSAValue, g: SSAValue, h: SSAValue) -> None:
+    def locate(self, b: SSAValue | None = None) -> None:
+        """Arrays and lengths that all sequences share; or, given b, those that sequence b has to itself."""
+        layout = LAYOUTS[self.problem.layout]
+        shared_q, shared_k = layout.queries == "dense", layout.keys == "dense"
+        if shared_q == (b is None):
+            self.q, self.o, self.lse = queries_of(layout, self.args, b)
+            self.nq = named("Nq", dim(self.q, self.c2))
+        if shared_k == (b is None):
+            self.k, self.v = keys_of(layout, self.args, b)
+            self.nk = named("Nk", dim(self.k, self.c2))
+        if (shared_q and shared_k) == (b is None) and self.problem.causal == "bottom-right":
+            self.offset = named("offset", sub(self.nk, self.nq))
+        if b is not None:
+            self.q_at, self.k_at = b if shared_q else self.c0, b if shared_k else self.c0
+
+    def head(self, g: SSAValue, h: SSAValue) -> None:
         """One query head: initialise the state, go over the keys, write the results."""
         acc_memory = MemRefType(f32, [DYNAMIC_INDEX, self.problem.head_dim_v])
         row_memory = MemRefType(f32, [DYNAMIC_INDEX])
@@ -129,8 +144,8 @@ class Forward:
         self.m = named("m", alloc(row_memory, self.nq))
         self.l = named("l", alloc(row_memory, self.nq))
         self.over_query_tiles(self.initialise)
-        self.over_key_tiles(lambda j: self.over_queries(b, g, h, j))
-        self.over_query_tiles(lambda i: self.finish(b, h, i))
+        self.over_key_tiles(lambda j: self.over_queries(g, h, j))
+        self.over_query_tiles(lambda i: self.finish(h, i))
 
     def over_query_tiles(self, body: Callable[[SSAValue], None]) -> None:
         loop("i", self.c0, self.nq, self.by_br, body)
@@ -151,16 +166,18 @@ class Forward:
         StoreOp(fill(self.zero, self.row_tile), self.l, [i])
         StoreOp(fill(self.neg_inf, self.row_tile), self.m, [i])
 
-    def over_queries(self, b: SSAValue, g: SSAValue, h: SSAValue, j: SSAValue) -> None:
+    def over_queries(self, g: SSAValue, h: SSAValue, j: SSAValue) -> None:
         """The outer step: load a tile of K and of V, then update every query tile."""
         d, dv = self.problem.head_dim, self.problem.head_dim_v
-        kj = named("kj", LoadOp(self.k, [b, g, j, self.c0], tile(self.bc, d)).result)
-        vj = named("vj", LoadOp(self.v, [b, g, j, self.c0], tile(self.bc, dv)).result)
-        self.over_query_tiles(lambda i: self.update(b, h, i, j, kj, vj))
+        kj = named("kj", LoadOp(self.k, [self.k_at, g, j, self.c0], tile(self.bc, d)).result)
+        vj = named("vj", LoadOp(self.v, [self.k_at, g, j, self.c0], tile(self.bc, dv)).result)
+        self.over_query_tiles(lambda i: self.update(h, i, j, kj, vj))
 
-    def update(self, b: SSAValue, h: SSAValue, i: SSAValue, j: SSAValue, kj: SSAValue, vj: SSAValue) -> None:
+    def update(self, h: SSAValue, i: SSAValue, j: SSAValue, kj: SSAValue, vj: SSAValue) -> None:
         """The inner step: lines 9 to 13 of Algorithm 1."""
-        qi = named("qi", LoadOp(self.q, [b, h, i, self.c0], tile(self.br, self.problem.head_dim)).result)
+        qi = named(
+            "qi", LoadOp(self.q, [self.q_at, h, i, self.c0], tile(self.br, self.problem.head_dim)).result
+        )
         acc = named("acc_i", LoadOp(self.acc, [i, self.c0], self.acc_tile).result)
         l_old = named("l_i", LoadOp(self.l, [i], self.row_tile).result)
         m_old = named("m_i", LoadOp(self.m, [i], self.row_tile).result)
@@ -204,10 +221,10 @@ class Forward:
             YieldOp(inside)
         return named("visible", mask.result)
 
-    def finish(self, b: SSAValue, h: SSAValue, i: SSAValue) -> None:
+    def finish(self, h: SSAValue, i: SSAValue) -> None:
         """The epilogue: o and lse from the state."""
         acc = named("o_i", LoadOp(self.acc, [i, self.c0], self.acc_tile).result)
-        StoreOp(acc, self.o, [b, h, i, self.c0])
+        StoreOp(acc, self.o, [self.q_at, h, i, self.c0])
         m_i = named("m_i", LoadOp(self.m, [i], self.row_tile).result)
         l_i = named("l_i", LoadOp(self.l, [i], self.row_tile).result)
-        StoreOp(named("lse_i", addf(finite(m_i), log(l_i))), self.lse, [b, h, i])
+        StoreOp(named("lse_i", addf(finite(m_i), log(l_i))), self.lse, [self.q_at, h, i])

@@ -14,13 +14,14 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from xdsl.dialects import arith, func, math, memref, scf
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Attribute, Block, Operation, SSAValue
 from xdsl.traits import IsTerminator
 
 from flashgen.analysis.extents import names_of
+from flashgen.interpret_arrays import Array, GroupedRows, Violation, window
+from flashgen.interpret_sequences import PagedRows, sequence
 from flashgen.ir.compute import (
     BroadcastOp,
     DotOp,
@@ -34,15 +35,11 @@ from flashgen.ir.compute import (
 )
 from flashgen.ir.memory import GroupRowsOp, LoadOp, StoreOp
 from flashgen.ir.regions import MaskOp, RowSpanOp, SweepOp
+from flashgen.ir.sequences import PagesOp, SequenceOp
 from flashgen.ir.types import bf16, element_of, f16, shape_of
 
-Array = NDArray[Any]
 ORDERINGS = (np.equal, np.not_equal, np.less, np.less_equal, np.greater, np.greater_equal)
 """By arith.cmpi's encoding."""
-
-
-class Violation(AssertionError):
-    """A module says of itself what is not so, or touches what is not there."""
 
 
 def interpret(
@@ -170,19 +167,6 @@ def numpy_type(element: Attribute, computed: type) -> type:
     return np.float16 if element == f16 else computed
 
 
-def window(array: Array, indices: Sequence[int], shape: Sequence[int]) -> tuple[Any, Any]:
-    """Where a tile at these indices lies in an array, and which part of the tile that is."""
-    lead = len(indices) - len(shape)
-    if any(not 0 <= i < n for i, n in zip(indices[:lead], array.shape, strict=False)):
-        raise Violation(f"index {tuple(map(int, indices))} lies outside an array of shape {array.shape}")
-    if any(i < 0 for i in indices[lead:]):
-        raise Violation(f"a tile starts at {tuple(map(int, indices))}, before the array does")
-    bounds = zip(indices[lead:], shape, array.shape[lead:], strict=True)
-    inside = [max(0, min(n, size - i)) for i, n, size in bounds]
-    there = tuple(slice(i, i + n) for i, n in zip(indices[lead:], inside, strict=True))
-    return (*indices[:lead], *there), tuple(slice(0, n) for n in inside)
-
-
 def load(frame: Frame, op: LoadOp, array: Array, *indices: int) -> Array:
     shape = shape_of(op.result)
     out = np.zeros(shape, numpy_type(element_of(op.result), frame.dtype))
@@ -200,29 +184,16 @@ def store(frame: Frame, op: StoreOp, tile: Array, array: Array, *indices: int) -
     return []
 
 
-class GroupedRows:
-    """An array (B, Hq, Nq, ...) as (B, heads, rows, ...): see tile.group_rows."""
-
-    def __init__(self, source: Array, heads: int, rows: int):
-        if heads * rows != source.shape[1] * source.shape[2]:
-            raise Violation(f"{heads} groups of {rows} rows are not all rows of shape {source.shape}")
-        self._source, self.shape = source, (source.shape[0], heads, rows, *source.shape[3:])
-
-    def _place(self, index: tuple[Any, ...]) -> tuple[Any, ...]:
-        """Where the elements lie in the source; at least the first two of the indices are numbers."""
-        b, g, rows, *others = index
-        n, length = np.arange(self.shape[2])[rows], max(self._source.shape[2], 1)
-        return b, g * (self.shape[2] // length) + n // length, n % length, *others
-
-    def __getitem__(self, index: tuple[Any, ...]) -> Array:
-        return self._source[self._place(index)]
-
-    def __setitem__(self, index: tuple[Any, ...], values: Array) -> None:
-        self._source[self._place(index)] = values
-
-
 def group_rows(frame: Frame, op: GroupRowsOp, source: Array, heads: int, rows: int) -> GroupedRows:
     return GroupedRows(source, heads, rows)
+
+
+def one_sequence(frame: Frame, op: SequenceOp, source: Array, starts: Array, number: int) -> Array:
+    return sequence(source, starts, number)
+
+
+def pages(frame: Frame, op: PagesOp, source: Array, table: Array, lengths: Array, number: int) -> PagedRows:
+    return PagedRows(source, table[number], int(lengths[number]))
 
 
 def broadcast(frame: Frame, op: BroadcastOp, x: Any) -> Array:
@@ -343,6 +314,8 @@ MEANINGS: dict[type[Operation], Callable[..., Any]] = {
     memref.AllocOp: alloc,
     LoadOp: load,
     GroupRowsOp: group_rows,
+    SequenceOp: one_sequence,
+    PagesOp: pages,
     BroadcastOp: broadcast,
     DotOp: dot,
     PackOp: pack,

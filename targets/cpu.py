@@ -15,7 +15,9 @@ from flashgen.targets.base import MANY_KEYS, MANY_QUERIES, ROW_STEPS, SHORT_KEYS
 FLOAT = 4  # bytes
 LAYERS = {
     "group_rows.hpp": {"tile_group_rows"},
-    "transpose.hpp": {"tile_pack"},
+    "sequence.hpp": {"tile_sequence"},
+    "transpose.hpp": {"tile_pack", "tile_pages"},
+    "pages.hpp": {"tile_pages"},
     "pack.hpp": {"tile_pack"},
     "dot.hpp": {"tile_dot"},
     "dot_in_place.hpp": {"tile_dot_in_place"},

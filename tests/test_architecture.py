@@ -10,11 +10,12 @@ import pytest
 ROOT = Path(__file__).parent.parent
 
 FLOW = (
-    ("errors", "expression", "problem", "schedule"),
+    ("errors", "expression", "layouts", "problem", "schedule"),
     ("trace", "mods"),
     ("ir",),
     ("analysis", "reference"),
-    ("build", "interpret", "outline"),
+    ("build_layout",),
+    ("build", "interpret_arrays", "interpret_sequences", "interpret", "outline"),
     ("passes",),
     ("plan",),
     ("targets",),

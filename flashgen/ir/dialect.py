@@ -23,6 +23,7 @@ from flashgen.ir.compute import (
 )
 from flashgen.ir.memory import GroupRowsOp, LoadOp, StoreOp
 from flashgen.ir.regions import MaskOp, RowSpanOp, SweepOp, YieldOp
+from flashgen.ir.sequences import PagesOp, SequenceOp
 
 Tile = Dialect(
     "tile",
@@ -30,6 +31,8 @@ Tile = Dialect(
         LoadOp,
         StoreOp,
         GroupRowsOp,
+        SequenceOp,
+        PagesOp,
         BroadcastOp,
         DotOp,
         PackOp,

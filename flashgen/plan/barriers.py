@@ -35,7 +35,7 @@ KNOWN = (
 )
 
 
-UNTOUCHING = ("scf_parallel", "scf_for", "memref_alloc", "barrier")
+UNTOUCHING = ("scf_parallel", "scf_for", "memref_alloc", "tile_sequence", "tile_pages", "barrier")
 
 
 class Reach(IntEnum):

@@ -110,7 +110,7 @@ def element_name(t: Attribute) -> str:
         case IndexType():
             return "index"
         case IntegerType():
-            return "i1"
+            return f"i{t.width.data}"
         case Float16Type():
             return "f16"
         case BFloat16Type():
