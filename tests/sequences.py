@@ -83,6 +83,8 @@ def make(
     seed: int = 0,
 ) -> Sequences:
     """Sequences of lengths (Nq, Nk), with outputs that hold NaN. heads: Hq and Hkv. page: its slots."""
+    if not lengths:
+        return none_of(make(problem, [(1, 1)], heads))
     dense, scale = replace(problem, layout="dense"), 0.3
     parts = [make_inputs(dense, kind, (1, *heads, *n), scale, seed + i) for i, n in enumerate(lengths)]
     layout, rng, storage = LAYOUTS[problem.layout], np.random.default_rng(seed), STORAGE[problem.dtype]
@@ -107,6 +109,16 @@ def make(
     arrays["lse"] = rows[..., ::2]
     made.whole += [whole, rows]
     return made
+
+
+def none_of(x: Sequences) -> Sequences:
+    """Its arrays without a sequence."""
+    for name, array in x.arrays.items():
+        if "B" in (shape := LAYOUTS[x.problem.layout].shapes[name]):
+            x.arrays[name] = array[:0]
+        elif shape == ("B + 1",):
+            x.arrays[name] = array[:1]
+    return Sequences(x.problem, [], x.arrays, x.scale, x.whole)
 
 
 def packed(parts: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
