@@ -20,8 +20,9 @@ from xdsl.ir import Attribute, Block, Operation, SSAValue
 from xdsl.traits import IsTerminator
 
 from flashgen.analysis.extents import names_of
-from flashgen.interpret_arrays import Array, GroupedRows, Violation, window
+from flashgen.interpret_arrays import Array, GroupedRows, Violation, lookup, window
 from flashgen.interpret_sequences import PagedRows, sequence
+from flashgen.ir.compare import PREDICATES, CompareOp
 from flashgen.ir.compute import (
     BroadcastOp,
     DotOp,
@@ -33,11 +34,20 @@ from flashgen.ir.compute import (
     ScaleRowsOp,
     SelectOp,
 )
-from flashgen.ir.memory import GroupRowsOp, LoadOp, StoreOp
+from flashgen.ir.memory import ElementOp, ExtremesOp, GroupRowsOp, LoadOp, StoreOp
 from flashgen.ir.regions import MaskOp, RowSpanOp, SweepOp
 from flashgen.ir.sequences import PagesOp, SequenceOp
-from flashgen.ir.types import bf16, element_of, f16, shape_of
+from flashgen.ir.types import bf16, element_of, f16, i1, shape_of
 
+REAL_ORDERINGS: dict[int, Callable[..., Any]] = {
+    1: np.equal,
+    4: np.less,
+    5: np.less_equal,
+    9: lambda a, b: ~np.less_equal(a, b),
+    10: lambda a, b: ~np.less(a, b),
+    13: np.not_equal,
+}
+"""By arith.cmpf's encoding, as far as tile.compare has it."""
 ORDERINGS = (np.equal, np.not_equal, np.less, np.less_equal, np.greater, np.greater_equal)
 """By arith.cmpi's encoding."""
 
@@ -129,6 +139,9 @@ SIMPLE: dict[type[Operation], Callable[..., Any]] = {
     arith.MulfOp: np.multiply,
     arith.DivfOp: np.divide,
     arith.MaximumfOp: np.maximum,
+    arith.MinimumfOp: np.minimum,
+    arith.IndexCastOp: lambda a: a,
+    math.AbsFOp: np.abs,
     arith.SelectOp: np.where,
     SelectOp: np.where,
     math.ExpOp: np.exp,
@@ -146,6 +159,17 @@ def constant(frame: Frame, op: arith.ConstantOp) -> Any:
 
 def compare(frame: Frame, op: arith.CmpiOp, a: Any, b: Any) -> Any:
     return ORDERINGS[op.predicate.value.data](a, b)
+
+
+def compare_reals(frame: Frame, op: arith.CmpfOp | CompareOp, a: Any, b: Any) -> Any:
+    number = PREDICATES[op.predicate.data] if isinstance(op, CompareOp) else op.predicate.value.data
+    if number not in REAL_ORDERINGS:
+        raise Violation(f"{op.name} {number} has no meaning here")
+    return REAL_ORDERINGS[number](a, b)
+
+
+def to_real(frame: Frame, op: arith.SIToFPOp, n: Any) -> Any:
+    return np.asarray(n).astype(frame.dtype)[()]
 
 
 def truncate(frame: Frame, op: arith.TruncFOp, x: Any) -> Any:
@@ -182,6 +206,19 @@ def store(frame: Frame, op: StoreOp, tile: Array, array: Array, *indices: int) -
     there, here = window(array, indices, tile.shape)
     array[there] = tile[here]
     return []
+
+
+def element(frame: Frame, op: ElementOp, array: Array, *indices: Any) -> Any:
+    found = lookup(array, indices)
+    return found if found.dtype.kind == "b" else found.astype(frame.dtype if found.dtype.kind == "f" else int)
+
+
+def extremes(frame: Frame, op: ExtremesOp, array: Array, *box: int) -> Sequence[Any]:
+    rank = array.ndim
+    sides = [np.arange(a, b + 1) for a, b in zip(box[:rank], box[rank:], strict=True)]
+    found = lookup(array, np.meshgrid(*sides, indexing="ij"))
+    kind = bool if found.dtype.kind == "b" else int
+    return (kind(found.min()), kind(found.max())) if found.size else (kind(0), kind(0))
 
 
 def group_rows(frame: Frame, op: GroupRowsOp, source: Array, heads: int, rows: int) -> GroupedRows:
@@ -267,10 +304,14 @@ def row_sum(frame: Frame, op: RowSumOp, x: Array, span: Array | None = None) -> 
     return reduce("add", x, within(span, x.shape))
 
 
-def mask(frame: Frame, op: MaskOp, i: int, j: int) -> Array:
-    rows, cols = shape_of(op.result)
-    (inside,) = frame.block(op.body.block, [i + np.arange(rows)[:, None], j + np.arange(cols)[None]])
-    return np.broadcast_to(inside, (rows, cols))
+def mask(frame: Frame, op: MaskOp, i: int, j: int, span: Array | None = None) -> Array:
+    rows, *cols = shape_of(op.result)
+    (found,) = frame.block(
+        op.body.block, [i + np.arange(rows)[:, None], j + np.arange(cols[0] if cols else 1)[None]]
+    )
+    kind = bool if element_of(op.result) == i1 else frame.dtype
+    out = np.broadcast_to(found, (rows, *(cols or [1]))).astype(kind)
+    return unspecified(within(span, out.shape), out) if cols else out[:, 0]
 
 
 def row_span(frame: Frame, op: RowSpanOp, i: int, j: int) -> Array:
@@ -280,12 +321,17 @@ def row_span(frame: Frame, op: RowSpanOp, i: int, j: int) -> Array:
     return np.stack([lo, np.clip(hi, lo, op.width)], axis=1)
 
 
+def unspecified(part: Array, x: Array) -> Array:
+    """x, and outside a part NaN; of a mask, which has no NaN, the opposite."""
+    return np.where(part, x, ~x if x.dtype.kind == "b" else x.dtype.type(np.nan))
+
+
 def sweep(frame: Frame, op: SweepOp, *operands: Array) -> Sequence[Array]:
     inputs = [x[:, None] if x.ndim == 1 else x for x in map(frame.get, op.inputs)]
     part = within(frame.get(op.over), op.shape)
     outs = [np.broadcast_to(x, op.shape) for x in frame.block(op.body.block, inputs)]
     return [
-        np.where(part, x, x.dtype.type(np.nan)) if kind is None else reduce(kind, x, part)
+        unspecified(part, x) if kind is None else reduce(kind, x, part)
         for x, kind in zip(outs, op.kinds, strict=True)
     ]
 
@@ -294,6 +340,11 @@ def for_loop(frame: Frame, op: scf.ForOp, start: int, stop: int, step: int, *car
     for i in range(int(start), int(stop), int(step)):
         carried = tuple(frame.block(op.body.block, [i, *carried]))
     return carried
+
+
+def branch(frame: Frame, op: scf.IfOp, condition: Any) -> Sequence[Any]:
+    region = op.true_region if condition else op.false_region
+    return frame.block(region.block, []) if region.blocks else []
 
 
 def parallel(frame: Frame, op: scf.ParallelOp, *operands: Any) -> Sequence[Any]:
@@ -311,6 +362,10 @@ MEANINGS: dict[type[Operation], Callable[..., Any]] = {
     arith.ConstantOp: constant,
     arith.CmpiOp: compare,
     arith.TruncFOp: truncate,
+    arith.CmpfOp: compare_reals,
+    CompareOp: compare_reals,
+    arith.SIToFPOp: to_real,
+    ElementOp: element,
     memref.AllocOp: alloc,
     LoadOp: load,
     GroupRowsOp: group_rows,
@@ -332,6 +387,8 @@ MEANINGS: dict[type[Operation], Callable[..., Any]] = {
 EFFECTS: dict[type[Operation], Callable[..., Sequence[Any]]] = {
     StoreOp: store,
     SweepOp: sweep,
+    ExtremesOp: extremes,
+    scf.IfOp: branch,
     scf.ForOp: for_loop,
     scf.ParallelOp: parallel,
 }

@@ -55,6 +55,14 @@ INPUTS = {
 }
 """Shapes of the arrays that a kernel reads to find a sequence."""
 
+MEANINGS = {
+    "cu_seqlens_q": "sequence b has queries cu_seqlens_q[b] up to cu_seqlens_q[b + 1]; from 0 up to total_q",
+    "cu_seqlens_k": "sequence b has keys cu_seqlens_k[b] up to cu_seqlens_k[b + 1]; from 0 up to total_k",
+    "block_table": "key n of sequence b is in slot n % page_size of page block_table[b][n / page_size]",
+    "seqlens_k": "how many keys a sequence has",
+}
+"""What these arrays say, for the header of a kernel."""
+
 LAYOUTS = {
     "dense": Layout("dense", "dense"),
     "packed": Layout("packed", "packed"),

@@ -106,7 +106,9 @@ class Walker:
             return self.scalar(s)
         declare = self.language.operations.declare
         placed = [
-            o for o in s.outs if o.kind in ("row", "tile", "packed", "span") and s.declares and not s.inline
+            o
+            for o in s.outs
+            if o.kind in ("row", "tile", "mask", "packed", "span") and s.declares and not s.inline
         ]
         places = "".join(str(declare(self.resolve(o))) for o in placed)
         if s.form == "elementwise":
@@ -126,7 +128,9 @@ class Walker:
 
     def value(self, s: Statement) -> str:
         """The expression of a number, whose operands have been spelled."""
-        return str(self.macro(self.language.expressions, s)(s, *(o.name for o in s.ins)))
+        spread = self.language.operations.spread
+        names = (str(spread(o)) if o.kind == "spread" else o.name for o in s.ins)
+        return str(self.macro(self.language.expressions, s)(s, *names))
 
     def extents(self) -> list[str]:
         """What extents of arrays are: `tiles = ceildiv(Nk, 512)`. After ``block``, which inlines numbers.
@@ -153,7 +157,7 @@ class Walker:
 
     def resolve(self, x: Any) -> Any:
         match x:
-            case Operand(kind="constant", value=int() | float() as value):
+            case Operand(kind="constant" | "spread", value=int() | float() as value):
                 return replace(x, name=real(float(value)) if x.element == "f32" else str(value))
             case Operand(memory=Operand()):
                 return replace(x, memory=self.resolve(x.memory), indices=tuple(map(self.resolve, x.indices)))

@@ -87,6 +87,9 @@ WELL_FORMED = {
     "select": "%o = tile.select %vis, %x, %x : tensor<4x6xi1>, tensor<4x6xf32>, tensor<4x6xf32>"
     " -> tensor<4x6xf32>",
     "mask": MASK,
+    "compare": "%o = tile.compare olt, %x, %x : tensor<4x6xf32> -> tensor<4x6xi1>",
+    "element": "%o = tile.element %n[%i] : memref<?xi32> -> index",
+    "extremes": "%o, %u = tile.extremes %n[%i] to [%j] : memref<?xi32> -> index, index",
     "bias": BIAS,
     "row_span": SPAN,
     "sweep": SWEEP,
@@ -253,8 +256,8 @@ ILL_FORMED = {
         change("select", "%vis, %x, %x : tensor<4x6xi1>", "%x, %x, %x : tensor<4x6xf32>"),
         "the condition is an i1 tile",
     ),
-    "mask: a row": (
-        change("mask", ": tensor<4x6xi1>", ": tensor<4xi1>"),
+    "mask: of rank 3": (
+        change("mask", ": tensor<4x6xi1>", ": tensor<4x6x2xi1>"),
         "a tile of rows and columns wanted",
     ),
     "mask: one position": (

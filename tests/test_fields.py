@@ -23,6 +23,7 @@ OTHER: dict[str, Any] = {
     "head_dim_v": 9,
     "dtype": "float16",
     "causal": "top-left",
+    "layout": "packed",
     "order": "kv-outer",
     "br": 8,
     "bc": 8,

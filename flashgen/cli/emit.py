@@ -25,6 +25,7 @@ from flashgen.cli.options import (
 )
 from flashgen.cli.output import print_stage, write_text
 from flashgen.errors import InvalidArgument, check_one
+from flashgen.layouts import LAYOUTS
 from flashgen.problem import DTYPES, Problem
 from flashgen.schedule import Schedule
 from flashgen.targets import TARGETS, find
@@ -43,6 +44,13 @@ def emit(
         str, typer.Option(metavar="|".join(DTYPES), help="Storage of q, k, v and o; arithmetic is float32.")
     ] = "float32",
     causal: Causal = None,
+    layout: Annotated[
+        str,
+        typer.Option(
+            metavar="|".join(LAYOUTS),
+            help="How sequences lie: all of one length, packed one behind the other, keys in pages, or both.",
+        ),
+    ] = "dense",
     order: Order = "q-outer",
     br: Br = None,
     bc: Bc = None,
@@ -94,7 +102,7 @@ def emit(
       flashgen emit --causal --br 4 --bc 4 -d 8 --print-ir-after keep-state
     """
     machine = find(target)
-    problem = Problem(head_dim, head_dim_v, dtype, causal)
+    problem = Problem(head_dim, head_dim_v, dtype, causal, layout=layout)
     schedule = machine.complete(problem, make_schedule(locals()))
     check_one({"--print-ir": print_ir, "--print-ir-after": print_ir_after, "--with-main": with_main})
     stages: list[tuple[str, str]] = []

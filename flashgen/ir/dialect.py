@@ -10,6 +10,7 @@ from xdsl.parser import Parser
 from xdsl.utils.exceptions import ParseError, VerifyException
 
 from flashgen.errors import ParseFailure
+from flashgen.ir.compare import CompareOp
 from flashgen.ir.compute import (
     BroadcastOp,
     DotOp,
@@ -21,7 +22,7 @@ from flashgen.ir.compute import (
     ScaleRowsOp,
     SelectOp,
 )
-from flashgen.ir.memory import GroupRowsOp, LoadOp, StoreOp
+from flashgen.ir.memory import ElementOp, ExtremesOp, GroupRowsOp, LoadOp, StoreOp
 from flashgen.ir.regions import MaskOp, RowSpanOp, SweepOp, YieldOp
 from flashgen.ir.sequences import PagesOp, SequenceOp
 
@@ -30,6 +31,8 @@ Tile = Dialect(
     [
         LoadOp,
         StoreOp,
+        ElementOp,
+        ExtremesOp,
         GroupRowsOp,
         SequenceOp,
         PagesOp,
@@ -42,6 +45,7 @@ Tile = Dialect(
         ReplaceOp,
         HoldOp,
         SelectOp,
+        CompareOp,
         MaskOp,
         RowSpanOp,
         SweepOp,

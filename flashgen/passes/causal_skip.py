@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from xdsl.builder import Builder, ImplicitBuilder
 from xdsl.dialects import arith, scf
 from xdsl.dialects.builtin import ModuleOp, UnitAttr
-from xdsl.ir import Operation, SSAValue, Use
+from xdsl.ir import Operation, SSAValue
 from xdsl.rewriter import InsertPoint
 
 from flashgen.analysis.dependence import strangers
@@ -31,10 +31,11 @@ from flashgen.ir.construct import add, ceildiv, floordiv, larger, mul, smaller
 from flashgen.ir.memory import LoadOp, extents
 from flashgen.ir.provenance import claim, keep
 from flashgen.ir.regions import MaskOp
-from flashgen.ir.types import element_of, i1, shape_of
+from flashgen.ir.types import shape_of
 from flashgen.passes.arithmetic import choose, emit, emit_at_most_zero
 from flashgen.passes.base import TilePass
 from flashgen.passes.edit import insert_before, remove_dead, shared_index, swap
+from flashgen.passes.patterns import masks_of, uses_of_mask
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,7 @@ class CausalSkipPass(TilePass[list[Split]]):
     name = "causal-skip"
 
     def match(self, module: ModuleOp) -> list[Split]:
-        masks = [op for op in module.walk() if isinstance(op, MaskOp) and element_of(op.result) == i1]
+        masks = masks_of(module)
         if not masks:
             self.refuse(module, "there is no mask")
         splits = [self.check(mask) for mask in masks]
@@ -81,7 +82,7 @@ class CausalSkipPass(TilePass[list[Split]]):
                 self.refuse(op, "a loop inside the loop to split")
         for op in strangers(loop):
             self.refuse(op, "has an effect that is not understood")
-        for use in uses_of(mask.result):
+        for use in uses_of_mask(mask.result):
             op = use.operation
             if not isinstance(op, DotOp) and not (isinstance(op, SelectOp) and use.index == 0):
                 self.refuse(op, "uses the mask otherwise than to select or in a product's where")
@@ -164,15 +165,6 @@ def name(v: SSAValue, hint: str) -> None:
     """Name a value that has no name yet."""
     if v.name_hint is None:
         v.name_hint = hint
-
-
-def uses_of(v: SSAValue) -> Iterator[Use]:
-    """Uses of a mask, and of its conjunctions: what is invisible in it is invisible there."""
-    for use in v.uses:
-        if isinstance(use.operation, arith.AndIOp):
-            yield from uses_of(use.operation.result)
-        else:
-            yield use
 
 
 def unmask(mask: Operation) -> None:

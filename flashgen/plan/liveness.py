@@ -8,6 +8,7 @@ from xdsl.dialects import func
 from xdsl.dialects.builtin import TensorType
 from xdsl.ir import Block, Operation, SSAValue, Use
 
+from flashgen.ir.compare import CompareOp
 from flashgen.ir.compute import BroadcastOp, DotOp, HoldOp, PackOp, ReplaceOp, SelectOp
 from flashgen.ir.memory import LoadOp
 
@@ -56,7 +57,9 @@ def readers(v: SSAValue) -> Iterator[Operation]:
 
 def elementwise(op: Operation) -> bool:
     """Whether each element of op's one tile is an expression of the same element of its operands."""
-    stock = op.name.startswith(("arith.", "math.")) or isinstance(op, ReplaceOp | HoldOp | SelectOp)
+    stock = op.name.startswith(("arith.", "math.")) or isinstance(
+        op, ReplaceOp | HoldOp | SelectOp | CompareOp
+    )
     return stock and len(op.results) == 1 and isinstance(op.results[0].type, TensorType)
 
 

@@ -8,14 +8,16 @@ from typing import Any
 
 from xdsl.dialects import arith, func, memref, scf
 from xdsl.dialects.builtin import ModuleOp, TensorType
-from xdsl.ir import Block, Operation, SSAValue
+from xdsl.ir import Block, BlockArgument, Operation, SSAValue
+from xdsl.traits import IsTerminator
 
 from flashgen.analysis.linear import stored
 from flashgen.errors import CannotEmit
+from flashgen.ir.compare import PREDICATES, CompareOp
 from flashgen.ir.compute import BroadcastOp, DotOp, HoldOp, PackOp, ReplaceOp, ScaleRowsOp
 from flashgen.ir.memory import GroupRowsOp, LoadOp, StoreOp
 from flashgen.ir.provenance import made_by
-from flashgen.ir.regions import RowSpanOp, SweepOp, YieldOp, yielded
+from flashgen.ir.regions import MaskOp, RowSpanOp, SweepOp, YieldOp, yielded
 from flashgen.ir.sequences import PagesOp, SequenceOp
 from flashgen.ir.types import element_of, shape_of
 from flashgen.plan.layout import TileLayout
@@ -87,7 +89,7 @@ class Planner:
         ins = self._at.all(op.operands)
         name = op.name.replace(".", "_")
         if not isinstance(result.type, TensorType):
-            inline = result.name_hint is None and len(list(result.uses)) == 1
+            inline = result.name_hint is None and len(list(result.uses)) == 1 and not crosses(op)
             place = self._at.spelled_later(result) if inline else self._at.local(result)
             return Statement(name, "scalar", [place], ins, attributes(op), inline=inline)
         if deferred(op):
@@ -215,6 +217,35 @@ class Planner:
         attrs = {"row": row, "lo": lo, "hi": hi, "cols": op.width}
         return [Statement("tile_row_span", outs=[place], ins=ins, attrs=attrs, body=body)]
 
+    def _mask(self, op: MaskOp) -> list[Statement]:
+        """What needs neither row nor column stands in front; what needs the row alone, in a body that is done
+        for each row `y` of the tile. Behind it there stands tile_mask_columns, done for each column `x`.
+
+        attrs of that: out, the mask; value, what an element is; over, the span or None.
+        Of one value a row: tile_mask_rows, with the attribute value.
+        """
+        row, col = op.body.block.args
+        place, (i, j) = self._at.result(op, op.result), self._at.all((op.row, op.col))
+        bodies: list[list[Statement]] = [[], [], []]
+        for v, level, first, counter in ((row, 1, i, "y"), (col, 2, j, "x")):
+            if list(v.uses):
+                here = Operand("scalar", counter, element="index")
+                bodies[level].append(Statement("arith_addi", "scalar", [self._at.local(v)], [first, here]))
+        for inner in op.body.block.ops:
+            bodies[level_of(inner)] += self._operation(inner)
+        (value,) = self._at.all(yielded(op))
+        above, body, columns = bodies
+        for s in above:
+            s.made_by = made_by(op)
+        if place.kind == "row":
+            return [
+                *above,
+                Statement("tile_mask_rows", outs=[place], attrs={"value": value}, body=body + columns),
+            ]
+        attrs = {"out": place, "value": value, "over": self._at[op.over] if op.over else None}
+        body.append(Statement("tile_mask_columns", attrs=attrs, body=columns))
+        return [*above, Statement("tile_mask", outs=[place], attrs={"over": attrs["over"]}, body=body)]
+
     def _sweep(self, op: SweepOp) -> list[Statement]:
         """attrs: elements, (argument, input) pairs; results, (out, reduction or None, what is yielded);
         over, the span or None; shape."""
@@ -222,6 +253,9 @@ class Planner:
         outs = [self._at.result(op, v) for v in op.outs]
         elements = [(self._at.local(arg), v) for arg, v in zip(op.body.block.args, ins, strict=True)]
         body = self._block(op.body.block)
+        own = {o.name for s in body for o in s.outs} | {argument.name for argument, _ in elements}
+        for s in body:
+            s.ins = [o if o.name in own or o.element != "f32" else replace(o, kind="spread") for o in s.ins]
         results = list(zip(outs, op.kinds, self._at.all(yielded(op)), strict=True))
         over = self._at[op.over] if op.over else None
         attrs = {"elements": elements, "results": results, "over": over, "shape": op.shape}
@@ -230,17 +264,25 @@ class Planner:
     def _dot(self, op: DotOp) -> list[Statement]:
         """ins: left and right side. attrs: over, only and where, operands or None; transpose, accumulate.
 
-        Of a right side that is a view: tile_dot_in_place, whose attrs have for these three the span of the
+        Of a right side that is a view: tile_dot_in_place, whose attrs have for over and only the span of the
         view's rows, or None.
         """
+        if op.where is not None and op.zeros is None:
+            raise CannotEmit("tile.dot where what takes no part may be something else than 0")
+
         ins = self._at.all((op.lhs, op.rhs))
         roles = {n: self._at[v] if (v := getattr(op, n)) else None for n in ("over", "only", "where")}
         attrs = {"transpose": op.transpose is not None, "accumulate": op.acc is not None}
         name = "tile_dot"
         if ins[1].kind == "view":
-            name, roles = "tile_dot_in_place", {"span": roles["only" if attrs["transpose"] else "over"]}
+            span = roles["only" if attrs["transpose"] else "over"]
+            name, roles = "tile_dot_in_place", {"span": span, "where": roles["where"]}
             if attrs["transpose"] and op.over is not None:
                 raise CannotEmit("tile.dot with a loaded, transposed right side, over a part of its columns")
+            if attrs["transpose"] and op.where is not None:
+                raise CannotEmit("tile.dot with a loaded, transposed right side, where a mask holds")
+        if op.where is not None:
+            name += "_where"
         before = self._in_place(op, op.acc)
         place = self._at[op.result]
         dot = Statement(name, outs=[place], ins=ins, attrs=roles | attrs, declares=op.acc is None)
@@ -281,17 +323,42 @@ HANDLERS: dict[type[Operation], Callable[[Planner, Any], list[Statement]]] = {
     PackOp: Planner._pack,
     StoreOp: Planner._store,
     RowSpanOp: Planner._span,
+    MaskOp: Planner._mask,
     SweepOp: Planner._sweep,
     DotOp: Planner._dot,
     ScaleRowsOp: Planner._scale_rows,
 }
 
 
+def level_of(op: Operation) -> int:
+    """Of an operation in a mask's region: 0 if it needs neither row nor column, 1 the row alone, else 2."""
+    block = op.parent
+    assert block is not None
+    if op.has_trait(IsTerminator):
+        return 2
+    levels = [0]
+    for v in op.operands:
+        if isinstance(v, BlockArgument) and v.owner is block:
+            levels.append(v.index + 1)
+        elif isinstance(v.owner, Operation) and v.owner.parent is block:
+            levels.append(level_of(v.owner))
+    return max(levels)
+
+
+def crosses(op: Operation) -> bool:
+    """Whether op is done less often than what reads it."""
+    if not isinstance(op.parent_op(), MaskOp):
+        return False
+    return any(level_of(use.operation) != level_of(op) for use in op.results[0].uses)
+
+
 def attributes(op: Operation) -> dict[str, object]:
     """What an operation says of itself in its properties, as plain values."""
     match op:
-        case arith.CmpiOp():
+        case arith.CmpiOp() | arith.CmpfOp():
             return {"predicate": op.predicate.value.data}
+        case CompareOp():
+            return {"predicate": PREDICATES[op.predicate.data]}
         case ReplaceOp():
             return {"from_": op.from_.value.data, "to": op.to.value.data}
         case HoldOp():

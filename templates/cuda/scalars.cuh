@@ -1,0 +1,35 @@
+// Functions of single numbers, as masks and scores have them.
+__device__ inline bool both(bool a, bool b) { return a & b; }
+__device__ inline bool either(bool a, bool b) { return a | b; }
+__device__ inline bool equal(float a, float b) { return a == b; }
+__device__ inline bool unequal(float a, float b) { return a != b; }
+__device__ inline bool below(float a, float b) { return a < b; }
+__device__ inline bool at_most(float a, float b) { return a <= b; }
+__device__ inline bool not_below(float a, float b) { return !(a < b); }
+__device__ inline bool not_at_most(float a, float b) { return !(a <= b); }
+__device__ inline float choose(bool c, float a, float b) { return c ? a : b; }
+__device__ inline float number(isize n) { return float(n); }
+__device__ inline float minimum(float a, float b) { return a < b || a != a ? a : b; }  // a NaN wins
+__device__ inline float absolute(float x) { return fabsf(x); }
+
+// What an array holds, as it is computed with: a byte that is not 0 is true.
+template <class T> struct Element {
+  static __device__ float load(const T *p) { return Stored<T>::load(p); }
+};
+template <> struct Element<unsigned char> {
+  static __device__ bool load(const unsigned char *p) { return *p != 0; }
+};
+template <> struct Element<int> {
+  static __device__ isize load(const int *p) { return *p; }
+};
+template <> struct Element<isize> {
+  static __device__ isize load(const isize *p) { return *p; }
+};
+
+// One element of an array; 0 beyond its bounds.
+template <class T, int N>
+__device__ auto element(const Array<T, N> &a, const isize (&index)[N]) -> decltype(Element<T>::load(a.p)) {
+  bool inside = true;
+  for (int n = 0; n < N; ++n) inside &= 0 <= index[n] && index[n] < a.size[n];
+  return inside ? Element<T>::load(a.at(index)) : 0;
+}
