@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from flashgen import errors
     from flashgen.api import attention, compile, emit
     from flashgen.problem import Problem
+    from flashgen.runtime.merge import merge
     from flashgen.schedule import FA1, FA2, Schedule
 
 _HOMES = {
@@ -27,9 +28,10 @@ _HOMES = {
     "compile": "api",
     "emit": "api",
     "errors": "errors",
+    "merge": "runtime.merge",
 }
 
-__all__ = ["FA1", "FA2", "Problem", "Schedule", "attention", "compile", "emit", "errors"]
+__all__ = ["FA1", "FA2", "Problem", "Schedule", "attention", "compile", "emit", "errors", "merge"]
 
 
 def __getattr__(name: str) -> object:

@@ -23,6 +23,7 @@ FLOW = (
     ("render", "picture"),
     ("emission",),
     ("runtime",),
+    ("options",),
     ("api",),
     ("bench",),
     ("cli",),
