@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from flashgen import errors
     from flashgen.api import attention, compile, emit
+    from flashgen.api_sequences import attention_paged, attention_varlen
     from flashgen.problem import Problem
     from flashgen.runtime.merge import merge
     from flashgen.schedule import FA1, FA2, Schedule
@@ -25,13 +26,27 @@ _HOMES = {
     "Problem": "problem",
     "Schedule": "schedule",
     "attention": "api",
+    "attention_paged": "api_sequences",
+    "attention_varlen": "api_sequences",
     "compile": "api",
     "emit": "api",
     "errors": "errors",
     "merge": "runtime.merge",
 }
 
-__all__ = ["FA1", "FA2", "Problem", "Schedule", "attention", "compile", "emit", "errors", "merge"]
+__all__ = [
+    "FA1",
+    "FA2",
+    "Problem",
+    "Schedule",
+    "attention",
+    "attention_paged",
+    "attention_varlen",
+    "compile",
+    "emit",
+    "errors",
+    "merge",
+]
 
 
 def __getattr__(name: str) -> object:

@@ -25,6 +25,7 @@ FLOW = (
     ("runtime",),
     ("options",),
     ("api",),
+    ("api_sequences",),
     ("bench",),
     ("cli",),
 )

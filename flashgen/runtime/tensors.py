@@ -121,12 +121,12 @@ def lay_out(
         shape = in_order(q.shape, order)
         raise InvalidArgument("q.shape", shape, f"heads that are a multiple of k's {hkv} are allowed")
     o_shape = in_order((b, hq, nq, head_dim_v), order)
-    o_form = out or Form(*(in_order(t, order) for t in _contiguous(o_shape, stored)))
-    lse_form = lse or _contiguous((b, hq, nq), summed)
+    o_form = out or Form(*(in_order(t, order) for t in contiguous(o_shape, stored)))
+    lse_form = lse or contiguous((b, hq, nq), summed)
     _match("out", o_form, (b, hq, nq, head_dim_v), "the output's shape", order)
     _match("lse", lse_form, (b, hq, nq), "one value for each query row")
     for name, form, itemsize in (("out", o_form, stored), ("lse", lse_form, summed)):
-        if _meets_itself(form, itemsize):
+        if meets_itself(form, itemsize):
             allowed = "strides that give every element an address of its own are allowed"
             shown = in_order(form.strides, order) if name == "out" else form.strides
             raise InvalidArgument(f"{name}.strides", shown, allowed)
@@ -135,7 +135,7 @@ def lay_out(
     sizes = [ITEMSIZE[array.dtype] for array in problem.arrays] if inputs else []
     read = [*((form, stored) for form in (q, k, v)), *zip(inputs, sizes, strict=True)]
     tensors = [*read[:3], (o_form, stored), (lse_form, summed), *read[3:]]
-    words = [word for form, itemsize in tensors for word in _words(form, itemsize)]
+    words = [word for form, itemsize in tensors for word in words_of(form, itemsize)]
     return Layout(
         order,
         o_shape,
@@ -215,14 +215,14 @@ def _match(name: str, form: Form, shape: tuple[int, ...], why: str, order: str =
         raise InvalidArgument(f"{name}.shape", given, f"{right} is allowed: {why}")
 
 
-def _contiguous(shape: tuple[int, ...], itemsize: int) -> Form:
+def contiguous(shape: tuple[int, ...], itemsize: int) -> Form:
     strides = [itemsize]
     for size in shape[:0:-1]:
         strides.append(strides[-1] * max(size, 1))
     return Form(shape, tuple(reversed(strides)))
 
 
-def _meets_itself(form: Form, itemsize: int) -> bool:
+def meets_itself(form: Form, itemsize: int) -> bool:
     """Whether two elements may share an address: unless each dimension steps over all shorter strides."""
     if 0 in form.shape:
         return False
@@ -234,7 +234,7 @@ def _meets_itself(form: Form, itemsize: int) -> bool:
     return False
 
 
-def _words(form: Form, itemsize: int) -> list[int]:
+def words_of(form: Form, itemsize: int) -> list[int]:
     rest = MAX_RANK - len(form.shape)
     strides = [stride // itemsize for stride in form.strides]
     return [0, *form.shape, *[1] * rest, *strides, *[0] * rest]
