@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from flashgen import errors, mods
     from flashgen.api import attention, compile, emit
+    from flashgen.api_sequences import attention_paged, attention_varlen
     from flashgen.problem import Problem
     from flashgen.runtime.merge import merge
     from flashgen.schedule import FA1, FA2, Schedule
@@ -25,6 +26,8 @@ _HOMES = {
     "Problem": "problem",
     "Schedule": "schedule",
     "attention": "api",
+    "attention_paged": "api_sequences",
+    "attention_varlen": "api_sequences",
     "compile": "api",
     "emit": "api",
     "errors": "errors",
@@ -32,7 +35,20 @@ _HOMES = {
     "mods": "mods",
 }
 
-__all__ = ["FA1", "FA2", "Problem", "Schedule", "attention", "compile", "emit", "errors", "merge", "mods"]
+__all__ = [
+    "FA1",
+    "FA2",
+    "Problem",
+    "Schedule",
+    "attention",
+    "attention_paged",
+    "attention_varlen",
+    "compile",
+    "emit",
+    "errors",
+    "merge",
+    "mods",
+]
 
 
 def __getattr__(name: str) -> object:

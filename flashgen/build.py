@@ -38,6 +38,7 @@ from flashgen.build_expression import (
     may_hide,
     stated_masks,
 )
+from flashgen.build_layout import keys_of, queries_of, sizes
 from flashgen.ir.compare import CompareOp
 from flashgen.ir.compute import DotOp, RowMaxOp, RowSumOp, SelectOp
 from flashgen.ir.construct import (
@@ -66,6 +67,7 @@ from flashgen.ir.construct import (
 )
 from flashgen.ir.memory import ElementOp, LoadOp, StoreOp
 from flashgen.ir.types import NEG_INF, bf16, f16, f32, i1, index, strided, tile
+from flashgen.layouts import LAYOUTS
 from flashgen.problem import Problem
 
 STORAGE: dict[str, Attribute] = {"float32": f32, "float16": f16, "bfloat16": bf16}
@@ -78,27 +80,23 @@ def build(problem: Problem, br: int, bc: int) -> ModuleOp:
 
     One function `@attention(q, k, v, o, lse, ARRAYS..., scale, SCALARS...)`: q (B, Hq, Nq, D),
     k (B, Hkv, Nk, D), v (B, Hkv, Nk, Dv), o (B, Hq, Nq, Dv) in the storage type, lse (B, Hq, Nq) and scale
-    float32; the problem's arrays and scalars, of their own types. All extents but D and Dv, and all strides,
-    are run-time values; extents of one name here are equal, and named so on the function's arguments
-    (analysis.extents).
+    float32, or what the problem's layout has for these; the problem's arrays and scalars, of their own types.
+    All extents but D and Dv, and all strides, are run-time values; extents of one name in Layout.shapes are
+    equal, and named so on the function's arguments (analysis.extents).
     """
-    storage, d, dv = STORAGE[problem.dtype], problem.head_dim, problem.head_dim_v
+    storage, shapes = STORAGE[problem.dtype], LAYOUTS[problem.layout].shapes
+    static = {"D": problem.head_dim, "Dv": problem.head_dim_v}
     arrays = {a.name: strided(*[None] * a.rank, element=ELEMENTS[a.dtype]) for a in problem.arrays}
     scalars = {s.name: index if s.kind == "index" else f32 for s in problem.scalars}
     params: dict[str, Attribute] = {
-        "q": strided(None, None, None, d, element=storage),
-        "k": strided(None, None, None, d, element=storage),
-        "v": strided(None, None, None, dv, element=storage),
-        "o": strided(None, None, None, dv, element=storage),
-        "lse": strided(None, None, None),
+        **{n: strided(*map(static.get, shapes[n]), element=storage) for n in ("q", "k", "v", "o")},
+        "lse": strided(*map(static.get, shapes["lse"])),
         **arrays,
         "scale": f32,
         **scalars,
     }
     function = func.FuncOp("attention", (list(params.values()), []))
-    rows, keys = ["B", "Hq", "Nq"], ["B", "Hkv", "Nk"]
-    extents = [[*rows, "D"], [*keys, "D"], [*keys, "Dv"], [*rows, "Dv"], rows]
-    name_extents(function, [*extents, *[[]] * (len(params) - len(extents))])
+    name_extents(function, [shapes.get(name, ()) for name in params])
     for arg, name in zip(function.body.block.args, params, strict=True):
         arg.name_hint = name
     with ImplicitBuilder(function.body.block):
@@ -116,41 +114,52 @@ class Forward:
     bc: int
     args: dict[str, SSAValue]
     scope: Scalars = field(init=False)
-    """What is known of the batch."""
+    """What is known of the sequence, or of all of them."""
 
     def __post_init__(self) -> None:
-        self.q, self.k, self.v, self.o, self.lse, self.scale = (
-            self.args[name] for name in ("q", "k", "v", "o", "lse", "scale")
-        )
+        self.scale, self.layout = self.args["scale"], LAYOUTS[self.problem.layout]
         self.masks, self.score = stated_masks(self.problem)
 
     def build(self) -> None:
-        self.c0, c1, c2 = (named(f"c{n}", const(n)) for n in (0, 1, 2))
+        self.c0, c1, self.c2 = (named(f"c{n}", const(n)) for n in (0, 1, 2))
         self.by_br, self.by_bc = named("br", const(self.br)), named("bc", const(self.bc))
         self.zero, self.neg_inf = named("zero", real(0.0)), named("neg_inf", real(NEG_INF))
-        batch, heads = named("B", dim(self.q, self.c0)), named("Hq", dim(self.q, c1))
-        kv_heads = named("Hkv", dim(self.k, c1))
-        self.nq, self.nk = named("Nq", dim(self.q, c2)), named("Nk", dim(self.k, c2))
-        top = Scalars(self.args)
-        for e, value in ((ZERO, self.c0), (NQ, self.nq), (NK, self.nk)):
-            top.set(e, value)
-        for e in (*self.masks, self.score):
-            top.hoist(e)
+        batch, heads, kv_heads = sizes(self.layout, self.args, self.c0, c1)
+        self.scope = Scalars(self.args)
+        self.scope.set(ZERO, self.c0)
+        self.locate()
         group = named("group", floordiv(heads, kv_heads))
 
-        def over_group(b: SSAValue, g: SSAValue) -> None:
+        def over_group(g: SSAValue) -> None:
             first = mul(g, group)
-            loop("r", self.c0, group, c1, lambda r: self.head(b, g, named("h", add(first, r))))
+            loop("r", self.c0, group, c1, lambda r: self.head(g, named("h", add(first, r))))
 
         def over_kv_heads(b: SSAValue) -> None:
-            self.scope = top.within(b=b)
-            for e in (*self.masks, self.score):
-                self.scope.hoist(e, frozenset("b"))
-            loop("g", self.c0, kv_heads, c1, lambda g: over_group(b, g))
+            self.locate(b)
+            loop("g", self.c0, kv_heads, c1, over_group)
 
         loop("b", self.c0, batch, c1, over_kv_heads)
 
-    def head(self, b: SSAValue, g: SSAValue, h: SSAValue) -> None:
+    def locate(self, b: SSAValue | None = None) -> None:
+        """Arrays, lengths, and what masks and scores make of them, as far as all sequences share them; or,
+        given b, what sequence b has to itself."""
+        shared_q, shared_k = self.layout.queries == "dense", self.layout.keys == "dense"
+        if b is not None:
+            self.scope = self.scope.within(b=b)
+            self.q_at, self.k_at = b if shared_q else self.c0, b if shared_k else self.c0
+        if shared_q == (b is None):
+            self.q, self.o, self.lse = queries_of(self.layout, self.args, b)
+            self.nq = named("Nq", dim(self.q, self.c2))
+            self.scope.set(NQ, self.nq)
+        if shared_k == (b is None):
+            self.k, self.v = keys_of(self.layout, self.args, b)
+            self.nk = named("Nk", dim(self.k, self.c2))
+            self.scope.set(NK, self.nk)
+        if b is not None or (shared_q and shared_k):
+            for e in (*self.masks, self.score):
+                self.scope.hoist(e, frozenset() if b is None else frozenset("b"))
+
+    def head(self, g: SSAValue, h: SSAValue) -> None:
         """One query head: initialise the state, go over the keys, write the results."""
         acc_memory = MemRefType(f32, [DYNAMIC_INDEX, self.problem.head_dim_v])
         row_memory = MemRefType(f32, [DYNAMIC_INDEX])
@@ -158,8 +167,8 @@ class Forward:
         self.m = named("m", alloc(row_memory, self.nq))
         self.l = named("l", alloc(row_memory, self.nq))
         self.over_query_tiles(self.initialise)
-        self.over_key_tiles(lambda j: self.over_queries(b, g, h, j))
-        self.over_query_tiles(lambda i: self.finish(b, h, i))
+        self.over_key_tiles(lambda j: self.over_queries(g, h, j))
+        self.over_query_tiles(lambda i: self.finish(h, i))
 
     def over_query_tiles(self, body: Callable[[SSAValue], None]) -> None:
         loop("i", self.c0, self.nq, self.by_br, body)
@@ -180,16 +189,18 @@ class Forward:
         StoreOp(fill(self.zero, self.row_tile), self.l, [i])
         StoreOp(fill(self.neg_inf, self.row_tile), self.m, [i])
 
-    def over_queries(self, b: SSAValue, g: SSAValue, h: SSAValue, j: SSAValue) -> None:
+    def over_queries(self, g: SSAValue, h: SSAValue, j: SSAValue) -> None:
         """The outer step: load a tile of K and of V, then update every query tile."""
         d, dv = self.problem.head_dim, self.problem.head_dim_v
-        kj = named("kj", LoadOp(self.k, [b, g, j, self.c0], tile(self.bc, d)).result)
-        vj = named("vj", LoadOp(self.v, [b, g, j, self.c0], tile(self.bc, dv)).result)
-        self.over_query_tiles(lambda i: self.update(b, h, i, j, kj, vj))
+        kj = named("kj", LoadOp(self.k, [self.k_at, g, j, self.c0], tile(self.bc, d)).result)
+        vj = named("vj", LoadOp(self.v, [self.k_at, g, j, self.c0], tile(self.bc, dv)).result)
+        self.over_query_tiles(lambda i: self.update(h, i, j, kj, vj))
 
-    def update(self, b: SSAValue, h: SSAValue, i: SSAValue, j: SSAValue, kj: SSAValue, vj: SSAValue) -> None:
+    def update(self, h: SSAValue, i: SSAValue, j: SSAValue, kj: SSAValue, vj: SSAValue) -> None:
         """The inner step: lines 9 to 13 of Algorithm 1."""
-        qi = named("qi", LoadOp(self.q, [b, h, i, self.c0], tile(self.br, self.problem.head_dim)).result)
+        qi = named(
+            "qi", LoadOp(self.q, [self.q_at, h, i, self.c0], tile(self.br, self.problem.head_dim)).result
+        )
         acc = named("acc_i", LoadOp(self.acc, [i, self.c0], self.acc_tile).result)
         l_old = named("l_i", LoadOp(self.l, [i], self.row_tile).result)
         m_old = named("m_i", LoadOp(self.m, [i], self.row_tile).result)
@@ -235,18 +246,18 @@ class Forward:
 
         return named("visible", mask(i, j, (self.br, self.bc), i1, predicate))
 
-    def finish(self, b: SSAValue, h: SSAValue, i: SSAValue) -> None:
+    def finish(self, h: SSAValue, i: SSAValue) -> None:
         """The epilogue: o and lse from the state."""
         acc = named("o_i", LoadOp(self.acc, [i, self.c0], self.acc_tile).result)
         if not self.problem.sink:
-            StoreOp(acc, self.o, [b, h, i, self.c0])
+            StoreOp(acc, self.o, [self.q_at, h, i, self.c0])
         m_i = named("m_i", LoadOp(self.m, [i], self.row_tile).result)
         l_i = named("l_i", LoadOp(self.l, [i], self.row_tile).result)
         lse = named("lse_i", addf(finite(m_i), log(l_i)))
         if self.problem.sink:
             acc, lse = self.with_sink(h, i, acc, lse)
-            StoreOp(acc, self.o, [b, h, i, self.c0])
-        StoreOp(lse, self.lse, [b, h, i])
+            StoreOp(acc, self.o, [self.q_at, h, i, self.c0])
+        StoreOp(lse, self.lse, [self.q_at, h, i])
 
     def with_sink(self, h: SSAValue, i: SSAValue, acc: SSAValue, lse: SSAValue) -> tuple[SSAValue, SSAValue]:
         """o and lse where the head's sink is one more logit, without a value: ln(e^lse + e^sink), and o times

@@ -11,6 +11,7 @@ from xdsl.passes import ModulePass
 
 from flashgen.errors import InvalidArgument
 from flashgen.expression import Expression
+from flashgen.layouts import LAYOUTS, MEANINGS
 from flashgen.notation import declare
 from flashgen.passes.pipeline import After, lower
 from flashgen.plan.barriers import with_barriers
@@ -58,13 +59,20 @@ def emit(
     """
     if with_main and target.language != "cpp":
         raise InvalidArgument("with_main", with_main, f"target {target.name} has none; those in C++ do")
+    if with_main and problem.layout != "dense":
+        allowed = "layout 'dense' is allowed: the program knows no sequences of different lengths"
+        raise InvalidArgument("with_main", with_main, allowed)
     if with_main and (problem.mask is not None or problem.score is not None or problem.sink):
         allowed = "a problem without mask, score and sink is allowed: the program knows no other definition"
         raise InvalidArgument("with_main", with_main, allowed)
     schedule = target.complete(problem, schedule)
     name, language = variant(problem, schedule, target), languages(target.language)
     kernel = kernel_plan(problem, schedule, target, passes, after)
-    launch = launch_plan(kernel, target.block_threads) if target.block_threads else None
+    launch = (
+        launch_plan(kernel, target.block_threads, LAYOUTS[problem.layout].shapes)
+        if target.block_threads
+        else None
+    )
     walker = Walker(language, kernel)
     body = walker.block(kernel.body)
     source = language.environment.get_template(f"{target.language}/kernel.jinja").render(
@@ -77,6 +85,7 @@ def emit(
         version=version("flashgen"),
         problem=problem,
         stated=stated(problem),
+        **documented(problem),
         schedule=schedule,
         target=target,
         layers=[f"{target.language}/{name}" for name in target.layers(problem, kernel)],
@@ -126,11 +135,25 @@ def variant(problem: Problem, schedule: Schedule, target: Target) -> str:
     return f"{problem.name}_{schedule.name}_{target.name}"
 
 
+def documented(problem: Problem) -> dict[str, object]:
+    """What a header says of arguments. shapes: of arrays, by name. sequences: lines on the arrays that tell
+    sequences apart. others: the other arrays that it reads."""
+    layout = LAYOUTS[problem.layout]
+    numbers = {"D": str(problem.head_dim), "Dv": str(problem.head_dim_v)}
+    shapes = {n: ", ".join(numbers.get(d, d) for d in dims) for n, dims in layout.shapes.items()}
+    lines = [f"{a.name} ({shapes[a.name]})   {a.dtype}; {MEANINGS[a.name]}" for a in layout.arrays]
+    others = [a for a in problem.arrays if a not in layout.arrays]
+    return {"shapes": shapes, "sequences": lines, "others": others}
+
+
 def stated(problem: Problem) -> str:
     """The problem in one line, expressions as Python writes them, without what is not asked for."""
     parts = {f.name: getattr(problem, f.name) for f in fields(problem)}
+    usual = {**dict.fromkeys(MODS), "sink": False, "layout": "dense"}
     shown = [
-        f"{n}={v if isinstance(v, Expression) else repr(v)}" for n, v in parts.items() if n not in MODS or v
+        f"{n}={v if isinstance(v, Expression) else repr(v)}"
+        for n, v in parts.items()
+        if n not in usual or v != usual[n]
     ]
     return f"Problem({', '.join(shown)})"
 
@@ -143,11 +166,12 @@ def command(problem: Problem, schedule: Schedule, target: Target) -> str:
     words.append(f"--dtype {problem.dtype}")
     if problem.causal:
         words.append(f"--causal {problem.causal}")
+    if problem.layout != "dense":
+        words.append(f"--layout {problem.layout}")
     for option, e in (("--mask", problem.mask), ("--score", problem.score)):
         if e is not None:
             words.append(f"{option} {shlex.quote(str(e))}")
-    arrays = problem.arrays[:-1] if problem.sink else problem.arrays
-    if read := [*arrays, *problem.scalars]:
+    if read := [*problem.read_arrays, *problem.scalars]:
         words.append(f"--inputs {shlex.quote(declare(read))}")
     if problem.sink:
         words.append("--sink")

@@ -21,6 +21,7 @@ from xdsl.traits import IsTerminator
 
 from flashgen.analysis.extents import names_of
 from flashgen.interpret_arrays import Array, GroupedRows, Violation, lookup, window
+from flashgen.interpret_sequences import PagedRows, sequence
 from flashgen.ir.compare import PREDICATES, CompareOp
 from flashgen.ir.compute import (
     BroadcastOp,
@@ -35,6 +36,7 @@ from flashgen.ir.compute import (
 )
 from flashgen.ir.memory import ElementOp, ExtremesOp, FetchOp, GroupRowsOp, LoadOp, StoreOp
 from flashgen.ir.regions import MaskOp, RowSpanOp, SweepOp
+from flashgen.ir.sequences import PagesOp, SequenceOp
 from flashgen.ir.types import bf16, element_of, f16, i1, shape_of
 
 REAL_ORDERINGS: dict[int, Callable[..., Any]] = {
@@ -229,6 +231,14 @@ def group_rows(frame: Frame, op: GroupRowsOp, source: Array, heads: int, rows: i
     return GroupedRows(source, heads, rows)
 
 
+def one_sequence(frame: Frame, op: SequenceOp, source: Array, starts: Array, number: int) -> Array:
+    return sequence(source, starts, number)
+
+
+def pages(frame: Frame, op: PagesOp, source: Array, table: Array, lengths: Array, number: int) -> PagedRows:
+    return PagedRows(source, table[number], int(lengths[number]))
+
+
 def broadcast(frame: Frame, op: BroadcastOp, x: Any) -> Array:
     x, shape = np.asarray(x, frame.dtype), shape_of(op.result)
     return np.broadcast_to(x.reshape(x.shape + (1,) * (len(shape) - x.ndim)), shape)
@@ -365,6 +375,8 @@ MEANINGS: dict[type[Operation], Callable[..., Any]] = {
     memref.AllocOp: alloc,
     LoadOp: load,
     GroupRowsOp: group_rows,
+    SequenceOp: one_sequence,
+    PagesOp: pages,
     BroadcastOp: broadcast,
     DotOp: dot,
     PackOp: pack,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from flashgen.errors import InvalidArgument, check_choice, check_positive
 from flashgen.expression import Array, Expression, Scalar
+from flashgen.layouts import LAYOUTS
 
 DTYPES = {"float32": "f32", "float16": "f16", "bfloat16": "bf16"}
 """Storage types, and what names of kernels call them."""
@@ -35,6 +36,10 @@ class Problem:
         is -inf, the row does not see the key. None: the score itself.
     sink: whether each query head has a logit of its own in every row's sum (the array "sink"), to which no
         value belongs.
+    layout: how sequences lie in the arrays (flashgen.layouts). "dense": one length for all. "packed": one
+        behind the other, as the arrays "cu_seqlens_q" and "cu_seqlens_k" say. "paged": keys and values in
+        pages, as "block_table" and "seqlens_k" say. "packed-paged": packed queries, keys in pages. Positions,
+        Nq and Nk are those of each sequence.
 
     Raises InvalidArgument.
     """
@@ -46,6 +51,7 @@ class Problem:
     mask: Expression | None = None
     score: Expression | None = None
     sink: bool = False
+    layout: str = "dense"
 
     if TYPE_CHECKING:  # None may be given and is never found
 
@@ -58,6 +64,7 @@ class Problem:
             mask: Expression | None = None,
             score: Expression | None = None,
             sink: bool = False,
+            layout: str = "dense",
         ): ...
 
     def __post_init__(self) -> None:
@@ -71,13 +78,20 @@ class Problem:
         check_expression("mask", self.mask, "bool")
         check_expression("score", self.score, "float")
         check_choice("sink", self.sink, (True, False))
+        check_choice("layout", self.layout, LAYOUTS)
         check_names([*self.arrays, *self.scalars])
 
     @property
     def arrays(self) -> tuple[Array, ...]:
-        """What a kernel reads beside q, k and v: of the mask, of the score, and the sink, in this order."""
+        """What a kernel reads beside q, k and v: to find a sequence, then of the mask, of the score, and the
+        sink, in this order."""
         sink = (Array("sink", 1, computed(self.dtype)),) if self.sink else ()
-        return (*dict.fromkeys(v for v in self._values() if isinstance(v, Array)), *sink)
+        return (*LAYOUTS[self.layout].arrays, *self.read_arrays, *sink)
+
+    @property
+    def read_arrays(self) -> tuple[Array, ...]:
+        """Those of the mask and of the score."""
+        return tuple(dict.fromkeys(v for v in self._values() if isinstance(v, Array)))
 
     @property
     def scalars(self) -> tuple[Scalar, ...]:
@@ -94,7 +108,9 @@ class Problem:
         parts = {"mask": self.mask, "score": self.score}
         mods = "".join(f"_{part}_{digest(e)}" for part, e in parts.items() if e is not None)
         sink = "_sink" if self.sink else ""
-        return f"attention_d{self.head_dim}_dv{self.head_dim_v}_{DTYPES[self.dtype]}_{mask}{mods}{sink}"
+        layout = f"_{self.layout.replace('-', '_')}" if self.layout != "dense" else ""
+        dims = f"d{self.head_dim}_dv{self.head_dim_v}"
+        return f"attention_{dims}_{DTYPES[self.dtype]}_{mask}{mods}{sink}{layout}"
 
 
 def computed(dtype: str) -> str:

@@ -44,8 +44,7 @@ extern "C" int attention_d64_dv64_f32_full_q_outer_br64_bc512_lazy_skip_panel32_
 
 namespace {
 typedef int64_t isize;
-typedef float real;  // what is computed in
-constexpr isize lanes = 16, unroll = 4;  // numbers in a vector; vectors that a sweep takes at a time
+constexpr isize lanes = 16, unroll = 4;  // floats in a vector; vectors that a sweep takes at a time
 constexpr isize micro_rows = 14;  // rows of a register block of a matrix product; columns: a panel's
 constexpr int max_threads = 1024;
 #define INLINE inline __attribute__((always_inline))
@@ -129,10 +128,10 @@ INLINE vec exp2(vec x) {
   return _mm512_maskz_scalef_ps(kept, fma(root, p * r, root), x);
 }
 
-// Elementwise functions that are the same on every vector, and on a single number.
+// Elementwise functions that are the same on every vector, and on a single float.
 INLINE vec maximum(vec a, vec b) { return choose(is_nan(a), a, drop_nan_max(a, b)); }  // a NaN wins
-INLINE vec replace(vec x, real from, real to) { return choose(equal(x, all(from)), all(to), x); }
-INLINE vec hold(vec held, vec x, real by) { return choose(at_most(x - held, all(by)), held, x); }
+INLINE vec replace(vec x, float from, float to) { return choose(equal(x, all(from)), all(to), x); }
+INLINE vec hold(vec held, vec x, float by) { return choose(at_most(x - held, all(by)), held, x); }
 
 // exp2 is in the layer of each kind of vector. x = y + r, with y a multiple of a small fraction and r >= 0,
 // and 2^x = 2^y + 2^y r p(r): 2^y is a root of two from a table times a power of two, p goes by Horner's
@@ -143,9 +142,9 @@ INLINE vec hold(vec held, vec x, real by) { return choose(at_most(x - held, all(
 //   fall as r rises. tests/check_exp2.py looks at every float, and so at those where y changes.
 
 INLINE vec log(vec x) {  // once a row: not worth a polynomial
-  real lane[lanes];
+  float lane[lanes];
   store(lane, x);
-  for (isize n = 0; n < lanes; ++n) lane[n] = ::log(lane[n]);
+  for (isize n = 0; n < lanes; ++n) lane[n] = logf(lane[n]);
   return load(lane);
 }
 
@@ -172,20 +171,20 @@ INLINE isize ceildiv(isize a, isize b) { return -floordiv(-a, b); }
 
 // R x C, rows S apart. Rows and columns are padded to whole register blocks; the padding holds anything.
 template <isize R, isize C, isize S> struct Tile {
-  real *const p;
-  INLINE explicit Tile(void *memory) : p((real *)memory) {}
-  INLINE real *at(isize r, isize c) const { return p + r * S + c; }
+  float *const p;
+  INLINE explicit Tile(void *memory) : p((float *)memory) {}
+  INLINE float *at(isize r, isize c) const { return p + r * S + c; }
 };
 // One value a row.
 template <isize R> struct Rows {
-  real *const p;
-  INLINE explicit Rows(void *memory) : p((real *)memory) {}
-  INLINE real &operator[](isize r) const { return p[r]; }
+  float *const p;
+  INLINE explicit Rows(void *memory) : p((float *)memory) {}
+  INLINE float &operator[](isize r) const { return p[r]; }
 };
 // P panels of K x W: the right side of a product as its register blocks read it.
 template <isize P, isize K, isize W> struct Panels {
-  real *const p;
-  INLINE explicit Panels(void *memory) : p((real *)memory) {}
+  float *const p;
+  INLINE explicit Panels(void *memory) : p((float *)memory) {}
 };
 // The columns [lo, hi) that each row may see, lo <= hi; the rows of the padding see none.
 template <isize R> struct Spans {
@@ -242,13 +241,13 @@ INLINE void read(Tile<R, C, S> t, const A<T, N> &a, const isize (&index)[N]) {
     else
       for (isize c = 0; c < C; ++c) *t.at(r, c) = get(from + c * each);
   }
-  for (isize r = rows; r < R; ++r) memset(t.at(r, 0), 0, C * sizeof(real));
+  for (isize r = rows; r < R; ++r) memset(t.at(r, 0), 0, C * sizeof(float));
 }
 template <isize R, template <class, int> class A, class T, int N>
 INLINE void read(Rows<R> t, const A<T, N> &a, const isize (&index)[N]) {
   const isize rows = larger(0, smaller(R, a.size[N - 1] - index[N - 1]));
   for (isize r = 0; r < rows; ++r) t[r] = get(a.row(index, N - 1, r));
-  for (isize r = rows; r < R; ++r) t[r] = real(0);
+  for (isize r = rows; r < R; ++r) t[r] = 0.0f;
 }
 template <isize R, isize C, isize S, template <class, int> class A, class T, int N>
 INLINE void write(Tile<R, C, S> t, const A<T, N> &a, const isize (&index)[N]) {
@@ -270,7 +269,7 @@ INLINE void write(Rows<R> t, const A<T, N> &a, const isize (&index)[N]) {
 // The extents of a tile that has no memory of its own: x in all of its elements.
 template <isize... extents> struct Shape {};
 template <isize R, isize C, template <class, int> class A, class T, int N>
-INLINE void fill(Shape<R, C>, real x, const A<T, N> &a, const isize (&index)[N]) {
+INLINE void fill(Shape<R, C>, float x, const A<T, N> &a, const isize (&index)[N]) {
   const isize rows = smaller(R, a.size[N - 2] - index[N - 2]);
   for (isize r = 0; r < rows; ++r) {
     T *const to = a.row(index, N - 2, r);
@@ -278,7 +277,7 @@ INLINE void fill(Shape<R, C>, real x, const A<T, N> &a, const isize (&index)[N])
   }
 }
 template <isize R, template <class, int> class A, class T, int N>
-INLINE void fill(Shape<R>, real x, const A<T, N> &a, const isize (&index)[N]) {
+INLINE void fill(Shape<R>, float x, const A<T, N> &a, const isize (&index)[N]) {
   const isize rows = smaller(R, a.size[N - 1] - index[N - 1]);
   for (isize r = 0; r < rows; ++r) put(a.row(index, N - 1, r), x);
 }
@@ -286,15 +285,14 @@ INLINE void fill(Shape<R>, real x, const A<T, N> &a, const isize (&index)[N]) {
 // Rows times a factor each; a row whose factor is 1 is left alone, for x * 1 is x.
 template <isize R, isize C, isize S> INLINE void scale_rows(Tile<R, C, S> t, Rows<R> factor) {
   for (isize r = 0; r < R; ++r)
-    if (factor[r] != real(1))
+    if (factor[r] != 1.0f)
       for (isize c = 0; c < C; c += lanes) store(t.at(r, c), load(t.at(r, c)) * all(factor[r]));
 }
 
-// Square blocks of floats, as packing turns them.
+// Panels of the right side of a product, read from where it lies in memory. Columns beyond the last are 0.
 
-// A block of 8 x 8 numbers: out[c][r] = in[r][c].
-constexpr isize square = 8;
-template <class T> INLINE void transpose(float *out, isize out_stride, const T *in, isize in_stride) {
+// An 8 x 8 block: out[c][r] = in[r][c].
+template <class T> INLINE void transpose_8x8(float *out, isize out_stride, const T *in, isize in_stride) {
   __m256 a[8], b[8];
   UNROLL for (int i = 0; i < 8; ++i) a[i] = get_8(in + i * in_stride);
   UNROLL for (int i = 0; i < 8; i += 2) {
@@ -312,36 +310,34 @@ template <class T> INLINE void transpose(float *out, isize out_stride, const T *
   }
 }
 
-// Panels of the right side of a product, read from where it lies in memory. Columns beyond the last are 0.
-
 // Panels of rows: out[a][d][x] = in[W a + x][d].
 template <isize P, isize K, isize W, class T> INLINE void pack_transposed(Panels<P, K, W> out, View<T> in) {
   const isize panels = smaller(P, ceildiv(in.rows, W));  // that hold something
-  for (isize n = 0; n < panels * W; n += square) {
-    real *const to = out.p + n / W * (K * W) + n % W;
+  for (isize n = 0; n < panels * W; n += 8) {
+    float *const to = out.p + n / W * (K * W) + n % W;
     const T *const from = in.p + n * in.row_stride;
     isize k = 0;
-    if (in.col_stride == 1 && n + square <= in.rows)
-      for (; k + square <= K; k += square) transpose(to + k * W, W, from + k, in.row_stride);
+    if (in.col_stride == 1 && n + 8 <= in.rows)
+      for (; k + 8 <= K; k += 8) transpose_8x8(to + k * W, W, from + k, in.row_stride);
     for (; k < K; ++k)
-      for (isize x = 0; x < square; ++x)
-        to[k * W + x] = n + x < in.rows ? get(from + x * in.row_stride + k * in.col_stride) : real(0);
+      for (isize x = 0; x < 8; ++x)
+        to[k * W + x] = n + x < in.rows ? get(from + x * in.row_stride + k * in.col_stride) : 0.0f;
   }
-  memset(out.p + panels * K * W, 0, (P - panels) * K * W * sizeof(real));
+  memset(out.p + panels * K * W, 0, (P - panels) * K * W * sizeof(float));
 }
 
 // Panels of columns: out[a][k][x] = in[k][W a + x], where `in` has C columns; row by row, as they lie in memory.
 template <isize C, isize P, isize K, isize W, class T> INLINE void pack(Panels<P, K, W> out, View<T> in) {
   for (isize k = 0; k < in.rows; ++k)
     for (isize a = 0; a < P; ++a) {
-      real *const to = out.p + (a * K + k) * W;
+      float *const to = out.p + (a * K + k) * W;
       const T *const from = in.p + k * in.row_stride + a * W * in.col_stride;
       if (in.col_stride == 1 && (a + 1) * W <= C)
         copy<W>(to, from);
       else
-        for (isize x = 0; x < W; ++x) to[x] = a * W + x < C ? get(from + x * in.col_stride) : real(0);
+        for (isize x = 0; x < W; ++x) to[x] = a * W + x < C ? get(from + x * in.col_stride) : 0.0f;
     }
-  for (isize a = 0; a < P; ++a) memset(out.p + (a * K + in.rows) * W, 0, (K - in.rows) * W * sizeof(real));
+  for (isize a = 0; a < P; ++a) memset(out.p + (a * K + in.rows) * W, 0, (K - in.rows) * W * sizeof(float));
 }
 
 // Matrix products: a tile times panels, in register blocks of micro_rows x W; the last may have fewer rows.
@@ -373,18 +369,18 @@ template <int M, int NV> struct Block {
   vec c[M][NV];
   INLINE void clear() {
     UNROLL for (int i = 0; i < M; ++i)
-      UNROLL for (int v = 0; v < NV; ++v) c[i][v] = all(real(0));
+      UNROLL for (int v = 0; v < NV; ++v) c[i][v] = all(0.0f);
   }
-  INLINE void load_from(const real *p, isize stride) {
+  INLINE void load_from(const float *p, isize stride) {
     UNROLL for (int i = 0; i < M; ++i)
       UNROLL for (int v = 0; v < NV; ++v) c[i][v] = load(p + i * stride + v * lanes);
   }
-  INLINE void store_to(real *p, isize stride) const {
+  INLINE void store_to(float *p, isize stride) const {
     UNROLL for (int i = 0; i < M; ++i)
       UNROLL for (int v = 0; v < NV; ++v) store(p + i * stride + v * lanes, c[i][v]);
   }
   // One step of the contraction: a column of the left side times a row of the panel.
-  INLINE void step(const real *a, isize a_stride, const real *b) {
+  INLINE void step(const float *a, isize a_stride, const float *b) {
     vec row[NV];
     UNROLL for (int v = 0; v < NV; ++v) row[v] = load(b + v * lanes);
     UNROLL for (int i = 0; i < M; ++i) {
@@ -394,7 +390,7 @@ template <int M, int NV> struct Block {
   }
   // The same, for the rows that see column k.
   template <isize R>
-  INLINE void step_seen(const real *a, isize a_stride, const real *b, Spans<R> s, isize r, isize k) {
+  INLINE void step_seen(const float *a, isize a_stride, const float *b, Spans<R> s, isize r, isize k) {
     UNROLL for (int i = 0; i < M; ++i)
       if (s.lo(r + i) <= k && k < s.hi(r + i))
         UNROLL for (int v = 0; v < NV; ++v) c[i][v] = fma(all(a[i * a_stride]), load(b + v * lanes), c[i][v]);
@@ -425,22 +421,22 @@ template <isize R> struct Over {  // steps of the contraction in the span
 
 // The steps lo <= k < hi that every row takes.
 template <int M, int NV>
-INLINE void steps(Block<M, NV> &block, const real *a, isize a_stride, const real *b, isize lo, isize hi) {
+INLINE void steps(Block<M, NV> &block, const float *a, isize a_stride, const float *b, isize lo, isize hi) {
 #pragma GCC unroll 4
   for (isize k = lo; k < hi; ++k) block.step(a + k, a_stride, b + k * NV * lanes);
 }
 // The steps lo <= k < hi that some rows take.
 template <int M, int NV, isize R>
-INLINE void ragged_steps(Block<M, NV> &block, const real *a, isize a_stride, const real *b, isize lo, isize hi,
+INLINE void ragged_steps(Block<M, NV> &block, const float *a, isize a_stride, const float *b, isize lo, isize hi,
                          const Over<R> &part, isize r) {
   for (isize k = lo; k < hi; ++k) block.step_seen(a + k, a_stride, b + k * NV * lanes, part.span, r, k);
 }
 template <int M, int NV, class Part>
-INLINE void ragged_steps(Block<M, NV> &, const real *, isize, const real *, isize, isize, const Part &, isize) {}
+INLINE void ragged_steps(Block<M, NV> &, const float *, isize, const float *, isize, isize, const Part &, isize) {}
 
 // Rows r to r + M of one panel's part of the product.
 template <bool accumulate, int M, isize K, int NV, class Part>
-INLINE void block_product(real *out, isize out_stride, const real *a, isize a_stride, const real *panel,
+INLINE void block_product(float *out, isize out_stride, const float *a, isize a_stride, const float *panel,
                           const Part &part, isize r) {
   const Hull h = part.template contraction<K>(r);
   Block<M, NV> block;
@@ -454,38 +450,19 @@ INLINE void block_product(real *out, isize out_stride, const real *a, isize a_st
   block.store_to(out, out_stride);
 }
 
-// A tile of R x C numbers that is wanted soon, brought into the second-level cache in equal parts beside a product's
-// register blocks: few lines can be waited for at a time, and a panel stays in the first-level cache.
-template <isize R, isize C, class T> struct Fetch {
-  const View<T> tile;
-  INLINE void part(isize n, isize of) const {
-    const isize end = tile.col_stride == 1 ? smaller((n + 1) * R / of, tile.rows) : 0;
-    for (isize r = n * R / of; r < end; ++r)
-      UNROLL for (isize c = 0; c < C; c += 64 / (isize)sizeof(T))
-        _mm_prefetch((const char *)(tile.p + r * tile.row_stride + c), _MM_HINT_T1);
-  }
-};
-template <isize R, isize C, class T, int N> INLINE Fetch<R, C, T> fetch(const Array<T, N> &a, const isize (&index)[N]) {
-  return {view(a, index, R)};
-}
-
 // out = a b, or out + a b: panels outermost, so that one panel stays in the first-level cache.
-template <bool accumulate, isize R, isize C, isize SO, isize K, isize SA, isize P, isize W, class Part, class... Ahead>
-INLINE void product(Tile<R, C, SO> out, Tile<R, K, SA> a, Panels<P, K, W> b, const Part &part, const Ahead &...ahead) {
+template <bool accumulate, isize R, isize C, isize SO, isize K, isize SA, isize P, isize W, class Part>
+INLINE void product(Tile<R, C, SO> out, Tile<R, K, SA> a, Panels<P, K, W> b, const Part &part) {
   static_assert(P * W <= SO && W % lanes == 0, "the panels fit in a padded row");
-  constexpr isize rest = R % micro_rows, each = (R + micro_rows - 1) / micro_rows;
-  for (isize n = 0, block = 0; n < P; ++n) {
-    const real *const panel = b.p + n * K * W;
-    for (isize r = 0; r < R - rest; r += micro_rows, ++block) {
-      (ahead.part(block, P * each), ...);
+  constexpr isize rest = R % micro_rows;
+  for (isize n = 0; n < P; ++n) {
+    const float *const panel = b.p + n * K * W;
+    for (isize r = 0; r < R - rest; r += micro_rows)
       if (part.wants(r, n * W, W))
         block_product<accumulate, micro_rows, K, W / lanes>(out.at(r, n * W), SO, a.at(r, 0), SA, panel, part, r);
-    }
-    if constexpr (rest > 0) {
-      (ahead.part(block++, P * each), ...);
+    if constexpr (rest > 0)
       if (constexpr isize r = R - rest; part.wants(r, n * W, W))
         block_product<accumulate, rest, K, W / lanes>(out.at(r, n * W), SO, a.at(r, 0), SA, panel, part, r);
-    }
   }
 }
 
@@ -496,15 +473,15 @@ INLINE void product(Tile<R, C, SO> out, Tile<R, K, SA> a, Panels<P, K, W> b, con
 static_assert(unroll == 4, "total() adds up four");
 
 struct Add {
-  static constexpr real neutral = real(0);
+  static constexpr float neutral = 0.0f;
   INLINE static vec combine(vec x, vec kept) { return x + kept; }
 };
 struct Max {  // a NaN wins
-  static constexpr real neutral = -INFINITY;
+  static constexpr float neutral = -INFINITY;
   INLINE static vec combine(vec x, vec kept) { return maximum(x, kept); }
 };
 struct MaxNum {  // a NaN is passed over
-  static constexpr real neutral = -INFINITY;
+  static constexpr float neutral = -INFINITY;
   INLINE static vec combine(vec x, vec kept) { return drop_nan_max(x, kept); }
 };
 
@@ -517,7 +494,7 @@ template <class Op> struct Reduction {
   template <class Seen> INLINE void take(isize u, Seen seen, vec x) {
     partial[u] = Op::combine(seen(x, Op::neutral), partial[u]);
   }
-  INLINE real total() const {
+  INLINE float total() const {
     vec x = Op::combine(Op::combine(partial[0], partial[1]), Op::combine(partial[2], partial[3]));
     UNROLL for (int half = lanes / 2; half; half /= 2) x = Op::combine(x, swap_lanes(x, half));
     return first(x);
@@ -529,11 +506,11 @@ template <class Op> struct Reduction {
 // in the span, elsewhere it passes everything.
 template <class Step> INLINE void sweep(isize lo, isize hi, Step step) {
   constexpr isize width = unroll * lanes;
-  const auto whole = [](vec x, real) INLINE_LAMBDA { return x; };
+  const auto whole = [](vec x, float) INLINE_LAMBDA { return x; };
   const auto ragged = [&](isize c) INLINE_LAMBDA {
     UNROLL for (isize u = 0; u < unroll; ++u, c += lanes) {
       const lanes_mask inside = columns(c, lo, hi);
-      step(c, u, [&](vec x, real neutral) INLINE_LAMBDA { return choose(inside, x, all(neutral)); });
+      step(c, u, [&](vec x, float neutral) INLINE_LAMBDA { return choose(inside, x, all(neutral)); });
     }
   };
   isize c = lo / width * width;
@@ -603,7 +580,7 @@ struct Pool {
 };
 
 // An array; p is null where there is no memory to be had.
-template <int N> struct Workspace : Array<real, N> {
+template <int N> struct Workspace : Array<float, N> {
   Pool &pool;
   size_t bytes;
   Workspace(Pool &from, const isize (&extents)[N]) : pool(from) {
@@ -611,9 +588,9 @@ template <int N> struct Workspace : Array<real, N> {
     bool too_large = false;  // for any memory
     for (int n = N; n-- > 0; too_large |= __builtin_mul_overflow(count, extents[n], &count))
       this->size[n] = extents[n], this->stride[n] = count;
-    too_large |= __builtin_mul_overflow(larger(count, 1), (isize)sizeof(real), &wanted);
+    too_large |= __builtin_mul_overflow(larger(count, 1), (isize)sizeof(float), &wanted);
     bytes = too_large ? 0 : round_up(wanted, 64);
-    this->p = too_large ? 0 : (real *)pool.take(bytes);
+    this->p = too_large ? 0 : (float *)pool.take(bytes);
   }
   Workspace(const Workspace &) = delete;
   Workspace &operator=(const Workspace &) = delete;
@@ -733,11 +710,6 @@ extern "C" int attention_d64_dv64_f32_full_q_outer_br64_bc512_lazy_skip_panel32_
     (void)team_1;
     const isize b = at_3[0];
     const isize g = at_3[1];
-    // as stated
-    const isize n = g + 1;
-    // by fetch-ahead
-    const isize g_next = n % Hkv;
-    const isize b_next = smaller(b + floordiv(n, Hkv), B - 1);
     // by hoist-packs
     const isize tiles = ceildiv(Nk, 512);
     const Workspace<4> k_panels(*team_1.pool, {tiles, 16, 64, 32});
@@ -764,9 +736,6 @@ extern "C" int attention_d64_dv64_f32_full_q_outer_br64_bc512_lazy_skip_panel32_
       const isize i = at_2[1];
       // as stated
       const isize h = (g * group) + r;
-      // by fetch-ahead
-      const isize h_next = (g_next * group) + r;
-      // as stated
       const Tile<64, 64, 64> qi(team_3.scratch + 0);
       read(qi, q, {b, h, i, 0});
       // by fold-scale
@@ -792,9 +761,9 @@ extern "C" int attention_d64_dv64_f32_full_q_outer_br64_bc512_lazy_skip_panel32_
         // by pack, hoist-packs
         const Panels<16, 64, 32> kj_panels_1(k_panels.at({t_1, 0, 0, 0}));
         const Panels<2, 512, 32> vj_panels_1(v_panels.at({t_1, 0, 0, 0}));
-        // by pack, fetch-ahead
+        // by pack
         const Tile<64, 512, 512> s(team_3.scratch + 36352);
-        product<false>(s, qis, kj_panels_1, Everything(), fetch<64, 64>(k, {b_next, g_next, i, 0}), fetch<64, 64>(q, {b_next, h_next, i, 0}));
+        product<false>(s, qis, kj_panels_1, Everything());
         // by nan-in-sum, fuse-sweeps
         const Rows<64> m_tile(team_3.scratch + 179712);
         for (isize y = 0; y < 64; ++y) {
@@ -832,8 +801,8 @@ extern "C" int attention_d64_dv64_f32_full_q_outer_br64_bc512_lazy_skip_panel32_
         for (isize y = 0; y < 64; y += lanes) store(l_new.p + y, (load(l.p + y) * load(alpha.p + y)) + load(l_tile.p + y));
         // by lazy-rescale, accumulate
         scale_rows(acc, alpha);
-        // by lazy-rescale, pack, causal-skip, accumulate, fetch-ahead
-        product<true>(acc, p, vj_panels_1, Everything(), fetch<64, 64>(v, {b_next, g_next, i, 0}), fetch<64, 64>(o, {b, h, i, 0}));
+        // by lazy-rescale, pack, causal-skip, accumulate
+        product<true>(acc, p, vj_panels_1, Everything());
         // as stated
         for (isize y = 0; y < 64; y += lanes) store(m.p + y, load(m_new.p + y));
       }
@@ -850,9 +819,9 @@ extern "C" int attention_d64_dv64_f32_full_q_outer_br64_bc512_lazy_skip_panel32_
           const isize row = i + y;
           span.set(y, j_2, j_2, (row < Nq) ? Nk : j_2, 512);
         }
-        // by pack, mask-to-spans, fetch-ahead
+        // by pack, mask-to-spans
         const Tile<64, 512, 512> s_3(team_3.scratch + 36352);
-        product<false>(s_3, qis, kj_panels_2, Only<64>(span), fetch<64, 64>(k, {b_next, g_next, i, 0}), fetch<64, 64>(q, {b_next, h_next, i, 0}));
+        product<false>(s_3, qis, kj_panels_2, Only<64>(span));
         // by nan-in-sum, mask-to-spans, fuse-sweeps
         const Rows<64> m_tile_1(team_3.scratch + 179712);
         for (isize y = 0; y < 64; ++y) {
@@ -890,18 +859,20 @@ extern "C" int attention_d64_dv64_f32_full_q_outer_br64_bc512_lazy_skip_panel32_
         for (isize y = 0; y < 64; y += lanes) store(l_new_1.p + y, (load(l.p + y) * load(alpha_1.p + y)) + load(l_tile_1.p + y));
         // by lazy-rescale, accumulate
         scale_rows(acc, alpha_1);
-        // by lazy-rescale, pack, mask-to-spans, accumulate, fetch-ahead
-        product<true>(acc, p_2, vj_panels_2, Over<64>(span), fetch<64, 64>(v, {b_next, g_next, i, 0}), fetch<64, 64>(o, {b, h, i, 0}));
+        // by lazy-rescale, pack, mask-to-spans, accumulate
+        product<true>(acc, p_2, vj_panels_2, Over<64>(span));
         // as stated
         for (isize y = 0; y < 64; y += lanes) store(m.p + y, load(m_new_1.p + y));
       }
-      // by reciprocal
-      const Rows<64> inverse(team_3.scratch + 179712);
-      for (isize y = 0; y < 64; y += lanes) store(inverse.p + y, all(1.0f) / replace(load(l.p + y), 0.0f, 1.0f));
-      // by lazy-rescale, reciprocal, accumulate
-      scale_rows(acc, inverse);
+      // by lazy-rescale
+      const Rows<64> divisor(team_3.scratch + 179712);
+      for (isize y = 0; y < 64; y += lanes) store(divisor.p + y, replace(load(l.p + y), 0.0f, 1.0f));
+      const Tile<64, 64, 64> o_i(team_3.scratch + 17920);
+      for (isize y = 0; y < 64; ++y)
+        for (isize x = 0; x < 64; x += lanes)
+          store(o_i.at(y, x), load(acc.at(y, x)) / all(divisor[y]));
       // as stated
-      write(acc, o, {b, h, i, 0});
+      write(o_i, o, {b, h, i, 0});
       const Rows<64> lse_i(team_3.scratch + 36096);
       for (isize y = 0; y < 64; y += lanes) store(lse_i.p + y, (replace(load(m.p + y), -INFINITY, 0.0f) * all(0.693147181f)) + log(load(l.p + y)));
       write(lse_i, lse, {b, h, i});

@@ -444,15 +444,17 @@ extern "C" __global__ void __launch_bounds__(threads) attention_d64_dv64_f32_cau
     for (int y = own_row(); y < 64; y += threads)
       m[y] = m_new_1[y];
   }
-  // by reciprocal
-  const Rows<64> inverse(scratch + 83712);
+  // by lazy-rescale
+  const Rows<64> divisor(scratch + 83712);
   for (int y = own_row(); y < 64; y += threads)
-    inverse[y] = 1.0f / replace(l[y], 0.0f, 1.0f);
-  // by lazy-rescale, reciprocal, accumulate
+    divisor[y] = replace(l[y], 0.0f, 1.0f);
   __syncwarp();
-  scale_rows(acc, inverse);
+  const Tile<64, 64, 65> o_i(scratch + 16640);
+  for (int y = warp(); y < 64; y += warps)
+    for (int x = lane(); x < 64; x += lanes)
+      o_i.at(y, x) = acc.at(y, x) / divisor[y];
   // as stated
-  write(acc, o, {b, h, i, 0});
+  write(o_i, o, {b, h, i, 0});
   const Rows<64> lse_i(scratch + 33536);
   for (int y = own_row(); y < 64; y += threads)
     lse_i[y] = (replace(m[y], -INFINITY, 0.0f) * 0.693147181f) + log(l[y]);

@@ -18,7 +18,9 @@ MASKS = {"tile_mask", "tile_compare", "arith_cmpf"} | FUNCTIONS
 NUMBERS = {"tile_mask", "tile_mask_rows", "tile_element", "tile_extremes", "arith_andi", "arith_ori"}
 LAYERS = {
     "group_rows.hpp": {"tile_group_rows"},
-    "transpose.hpp": {"tile_pack"},
+    "sequence.hpp": {"tile_sequence"},
+    "transpose.hpp": {"tile_pack", "tile_pages"},
+    "pages.hpp": {"tile_pages"},
     "pack.hpp": {"tile_pack"},
     "masks.hpp": MASKS,
     "functions.hpp": FUNCTIONS,

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import ClassVar
 
 from flashgen.errors import InvalidArgument, TargetLimit
+from flashgen.layouts import LAYOUTS
 from flashgen.plan.model import KernelPlan
 from flashgen.problem import Problem
 from flashgen.schedule import Schedule
@@ -36,6 +37,10 @@ NONE: dict[str, tuple[object, str]] = {
 """What a schedule cannot ask of it: the only value that a field may have, and why."""
 
 
+NUMBERED = {"sequence.cuh": "tile_sequence", "pages.cuh": "tile_pages"}
+"""Files that a kernel has only with one of these operations."""
+
+
 class Cuda(Target):
     """Tiles lie in shared memory; the threads of a block share the work of each tile operation."""
 
@@ -55,13 +60,19 @@ class Cuda(Target):
 
     def layers(self, problem: Problem, kernel: KernelPlan) -> tuple[str, ...]:
         some = ("scalars.cuh", "masks.cuh") if MASKS & kernel.operations else ()
-        return (*self.dtypes[problem.dtype], "threads.cuh", "tiles.cuh", "dot.cuh", *some)
+        numbered = tuple(name for name, op in NUMBERED.items() if op in kernel.operations)
+        return (*self.dtypes[problem.dtype], "threads.cuh", "tiles.cuh", *numbered, "dot.cuh", *some)
 
     def fill(self, problem: Problem, schedule: Schedule) -> Schedule:
         """Open tile sizes are halved until the tiles fit, columns before rows."""
         for field, (none, why) in NONE.items():
             if value := getattr(schedule, field):
                 raise InvalidArgument(field, value, f"target cuda {why}: {field} {none}")
+        if schedule.order == "kv-outer" and LAYOUTS[problem.layout].queries == "packed":
+            allowed = (
+                "target cuda has memory of one size for each block: with packed queries 'q-outer' is allowed"
+            )
+            raise InvalidArgument("order", repr(schedule.order), allowed)
         br, bc = schedule.br or self.side, schedule.bc or self.side
         while self.shared(problem, schedule, br, bc) > self.shared_default:
             halve_bc = schedule.bc is None and bc > 1 and (bc >= br or schedule.br is not None)

@@ -10,12 +10,13 @@ import pytest
 ROOT = Path(__file__).parent.parent
 
 FLOW = (
-    ("errors", "expression", "problem", "schedule"),
+    ("errors", "expression", "layouts", "problem", "schedule"),
     ("notation", "making", "symbol", "capture", "trace", "mods", "combine"),
     ("ir",),
     ("evaluate",),
     ("analysis", "reference"),
-    ("interpret_arrays", "build_expression"),
+    ("interpret_arrays", "build_expression", "build_layout"),
+    ("interpret_sequences",),
     ("build", "interpret", "outline"),
     ("passes",),
     ("plan",),
@@ -25,6 +26,7 @@ FLOW = (
     ("runtime",),
     ("options",),
     ("api",),
+    ("api_sequences",),
     ("bench",),
     ("cli",),
 )

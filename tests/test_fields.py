@@ -28,6 +28,7 @@ OTHER: dict[str, Any] = {
     "mask": parse("k <= q + n and doc[q] == doc[k]", inputs("n:index,doc:int32[1]"), "mask"),
     "score": parse("x * tanh(score / x) - 0.1", inputs("x:float"), "score"),
     "sink": True,
+    "layout": "packed",
     "order": "kv-outer",
     "br": 8,
     "bc": 8,

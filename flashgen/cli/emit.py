@@ -35,6 +35,7 @@ from flashgen.cli.options import (
 )
 from flashgen.cli.output import print_stage, write_text
 from flashgen.errors import InvalidArgument, check_one
+from flashgen.layouts import LAYOUTS
 from flashgen.problem import DTYPES, Problem
 from flashgen.schedule import Schedule
 from flashgen.targets import TARGETS, find
@@ -62,6 +63,13 @@ def emit(
     alibi: Alibi = False,
     inputs: Inputs = None,
     sink: Sink = False,
+    layout: Annotated[
+        str,
+        typer.Option(
+            metavar="|".join(LAYOUTS),
+            help="How sequences lie: all of one length, packed one behind the other, keys in pages, or both.",
+        ),
+    ] = "dense",
     order: Order = "q-outer",
     br: Br = None,
     bc: Bc = None,

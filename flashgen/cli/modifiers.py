@@ -28,9 +28,9 @@ def make_problem(options: Mapping[str, Any]) -> Problem:
     head_dim, head_dim_v = options["head_dim"], options["head_dim_v"]
     dtype, causal = options["dtype"], options["causal"]
     if all(options[name] is None or options[name] is False for name in OPTIONS):
-        return Problem(head_dim, head_dim_v, dtype, causal)
+        return Problem(head_dim, head_dim_v, dtype, causal, layout=options["layout"])
     mask, score, _ = made(options, declared(options))
-    return Problem(head_dim, head_dim_v, dtype, causal, mask, score, options["sink"])
+    return Problem(head_dim, head_dim_v, dtype, causal, mask, score, options["sink"], options["layout"])
 
 
 def declared(options: Mapping[str, Any]) -> dict[str, notation.Input]:

@@ -24,6 +24,7 @@ from flashgen.ir.compute import (
 )
 from flashgen.ir.memory import ElementOp, ExtremesOp, FetchOp, GroupRowsOp, LoadOp, StoreOp
 from flashgen.ir.regions import MaskOp, RowSpanOp, SweepOp, YieldOp
+from flashgen.ir.sequences import PagesOp, SequenceOp
 
 Tile = Dialect(
     "tile",
@@ -34,6 +35,8 @@ Tile = Dialect(
         ExtremesOp,
         FetchOp,
         GroupRowsOp,
+        SequenceOp,
+        PagesOp,
         BroadcastOp,
         DotOp,
         PackOp,

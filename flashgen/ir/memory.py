@@ -4,9 +4,10 @@ their extremes; and tile.group_rows, another numbering of an array.
 Positions count elements, not tiles. The tile covers the trailing dimensions of the array from that
 position on. What lies beyond the array's bound is never touched: it reads as 0 and is not written.
 
-An array is an argument of the function, an allocation, or the one numbering through which such an array is
-touched. There are no other views and no choices between arrays: different values that are loaded from or
-stored to are different memory, and every analysis may rely on it.
+An array is an argument of the function, an allocation, the one numbering through which such an array is
+touched, or one sequence of an argument (ir/sequences.py). There are no other views and no choices between
+arrays: different values that are loaded from or stored to are different memory, and so are sequences of
+different numbers; every analysis may rely on it.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from xdsl.irdl import (
 )
 from xdsl.traits import MemoryReadEffect, MemoryWriteEffect, Pure
 
+from flashgen.ir.sequences import PagesOp, SequenceOp
 from flashgen.ir.types import NARROW, check, element_of, f32, i1, index, shape_of
 
 
@@ -93,6 +95,8 @@ class StoreOp(IRDLOperation):
 
     def verify_(self) -> None:
         check_access(self)
+        own = not isinstance(self.target.owner, PagesOp)
+        check(own, f"{self.name}: its array is made of pages, which other sequences may have too")
 
     @property
     def memref(self) -> SSAValue:
@@ -254,12 +258,12 @@ def check_access(op: Access) -> None:
 
 
 def is_array(v: SSAValue) -> bool:
-    """Whether v is an argument of a function, the result of an allocation, or either numbered anew."""
+    """Whether v is an argument of a function, the result of an allocation, a sequence, or numbered anew."""
     owner = v.owner
     if isinstance(owner, Block):
         function = owner.parent_op()
         return isinstance(function, func.FuncOp) and function.body.blocks.first is owner
-    return isinstance(owner, memref.AllocOp | GroupRowsOp)
+    return isinstance(owner, memref.AllocOp | GroupRowsOp | SequenceOp | PagesOp)
 
 
 def extents(op: Access) -> tuple[int, ...]:

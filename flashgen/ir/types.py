@@ -12,6 +12,7 @@ from xdsl.dialects.builtin import (
     StridedLayoutAttr,
     TensorType,
     i1,
+    i32,
 )
 from xdsl.ir import Attribute, SSAValue
 from xdsl.utils.exceptions import VerifyException
@@ -61,6 +62,7 @@ __all__ = [
     "f16",
     "f32",
     "i1",
+    "i32",
     "index",
     "shape_of",
     "strided",

@@ -44,6 +44,8 @@ UNTOUCHING = (
     "scf_if",
     "scf_else",
     "memref_alloc",
+    "tile_sequence",
+    "tile_pages",
     "barrier",
     "tile_mask_columns",
     "tile_extremes",

@@ -18,6 +18,7 @@ from flashgen.ir.compute import BroadcastOp, DotOp, HoldOp, PackOp, ReplaceOp, S
 from flashgen.ir.memory import ExtremesOp, FetchOp, GroupRowsOp, LoadOp, StoreOp
 from flashgen.ir.provenance import made_by
 from flashgen.ir.regions import MaskOp, RowSpanOp, SweepOp, YieldOp, yielded
+from flashgen.ir.sequences import PagesOp, SequenceOp
 from flashgen.ir.types import element_of, shape_of
 from flashgen.plan.layout import TileLayout
 from flashgen.plan.liveness import deferred, elementwise, viewed
@@ -181,9 +182,10 @@ class Planner:
         array = replace(self._at.local(op.memref), team=self._at.team)
         return [Statement("memref_alloc", outs=[array], attrs={"extents": extents})]
 
-    def _group_rows(self, op: GroupRowsOp) -> list[Statement]:
-        """ins: the array, its groups, and the rows of each."""
-        return [Statement("tile_group_rows", outs=[self._at.local(op.result)], ins=self._at.all(op.operands))]
+    def _numbered(self, op: GroupRowsOp | SequenceOp | PagesOp) -> list[Statement]:
+        """An array in another way. ins: the array, and what says how: numbers, tables."""
+        name, ins = op.name.replace(".", "_"), self._at.all(op.operands)
+        return [Statement(name, outs=[self._at.local(op.result)], ins=ins)]
 
     def _load(self, op: LoadOp) -> list[Statement]:
         source, *indices = self._at.all(op.operands)
@@ -358,7 +360,9 @@ HANDLERS: dict[type[Operation], Callable[[Planner, Any], list[Statement]]] = {
     scf.IfOp: Planner._branch,
     ExtremesOp: Planner._extremes,
     memref.AllocOp: Planner._workspace,
-    GroupRowsOp: Planner._group_rows,
+    GroupRowsOp: Planner._numbered,
+    SequenceOp: Planner._numbered,
+    PagesOp: Planner._numbered,
     LoadOp: Planner._load,
     PackOp: Planner._pack,
     StoreOp: Planner._store,

@@ -17,6 +17,7 @@ from flashgen.runtime.compiler import BASE_FLAGS, HEADERS, find_compiler
 from flashgen.runtime.cpu_features import require
 from flashgen.runtime.headers import precompiled
 from flashgen.runtime.inputs import expect_inputs
+from flashgen.runtime.sequences import check_tables, in_front, lay_out_sequences
 from flashgen.runtime.tensors import (
     BHND,
     TENSOR_WORDS,
@@ -51,7 +52,9 @@ class CpuKernel:
         self._function.argtypes = [ctypes.c_void_p] * tensors + [real, *kinds, ctypes.c_int]
         self._function.restype = ctypes.c_int
         self._default_scale = 1 / math.sqrt(problem.head_dim)
-        self._lay_out = functools.lru_cache(LAYOUTS)(functools.partial(lay_out, problem))
+        self._sequences = problem.layout != "dense"
+        lay = lay_out_sequences if self._sequences else lay_out
+        self._lay_out = functools.lru_cache(LAYOUTS)(functools.partial(lay, problem))
 
     def __repr__(self) -> str:
         return f"<CpuKernel {self.name}>"
@@ -74,13 +77,16 @@ class CpuKernel:
             Hkv; any strides, any of B, Hq, Nq and Nk may be 0. Arrays of NumPy, PyTorch, JAX or what else
             runtime/arrays.py reads; o and lse are of the library of q. None is copied, but one whose elements
             do not lie at multiples of their size.
+            Of a problem with packed sequences q is (total_q, Hq, D), k (total_k, Hkv, D), v (total_k, Hkv,
+            Dv); with keys in pages k is (pages, page_size, Hkv, D), v (pages, page_size, Hkv, Dv).
         scale: of the scores; 0, or of size SCALE_MIN to SCALE_MAX (tensors.py); 1 / sqrt(D) if not given.
         inputs: by their names the arrays and numbers that the problem's mask and score read
             (``problem.arrays``, ``problem.scalars``), each of the rank and the type stated there, of any
-            sizes and strides; what lies beyond an array's bounds reads as 0. The array "sink" is (Hq,).
+            sizes and strides; what lies beyond an array's bounds reads as 0. The array "sink" is (Hq,). Those
+            that tell sequences apart (flashgen.layouts) are int32 and have the shapes stated there.
         out: (B, Hq, Nq, Dv), of the problem's dtype, lse: (B, Hq, Nq), of the type computed in: written and
             returned; made if not given. Their memory is apart from the inputs' and each other's (compared by
-            first and last address).
+            first and last address). Where q is packed, out is (total_q, Hq, Dv), lse (Hq, total_q).
         threads: at most so many, from 1 to 1024; if not given, what the work is worth, up to
             $OMP_NUM_THREADS or the processors that this process may run on.
 
@@ -95,7 +101,11 @@ class CpuKernel:
         o = None if out is None else look_to_write("out", out, dtype)
         row = None if lse is None else look_to_write("lse", lse, self._computed)
         arrays, numbers = expect_inputs(self.arrays, self.scalars, dtype, inputs)
+        if self._sequences:
+            q, k, v, o = in_front(self.problem, q, k, v, o)
         layout = self.lay_out(q, k, v, o, row, arrays)
+        if self._sequences:
+            check_tables(self.problem, q, k, dict(zip((a.name for a in self.arrays), arrays, strict=True)))
         made, made_lse = self.run(layout, q, k, v, o, row, arrays, numbers, scale, threads)
         return made if out is None else out, made_lse if lse is None else lse
 

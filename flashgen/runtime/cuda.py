@@ -49,6 +49,11 @@ class CudaKernel:
     """
 
     def __init__(self, source: str, name: str, problem: Problem, launch: LaunchPlan):
+        if problem.layout != "dense":
+            allowed = (
+                "'dense' is allowed: of another layout the text is emitted, and not yet called from here"
+            )
+            raise InvalidArgument("layout", repr(problem.layout), allowed)
         self.name, self.problem, self.launch = name, problem, launch
         self._cupy = cupy = find_gpu()
         self._device = cupy.cuda.Device()

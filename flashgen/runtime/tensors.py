@@ -113,8 +113,8 @@ def lay_out(
     _, hkv, nk, head_dim_v = v.shape
     stored, summed = ITEMSIZE[problem.dtype], ITEMSIZE[computed(problem.dtype)]
     o_shape = in_order((b, hq, nq, head_dim_v), order)
-    o_form = out or Form(*(in_order(t, order) for t in _contiguous(o_shape, stored)))
-    lse_form = lse or _contiguous((b, hq, nq), summed)
+    o_form = out or Form(*(in_order(t, order) for t in contiguous(o_shape, stored)))
+    lse_form = lse or contiguous((b, hq, nq), summed)
     _match("out", o_form, (b, hq, nq, head_dim_v), "the output's shape", order)
     _match("lse", lse_form, (b, hq, nq), "one value for each query row")
     _check_addresses("out", o_form, stored, order)
@@ -128,7 +128,7 @@ def lay_out(
         order,
         o_shape,
         (b, hq, nq),
-        tuple(word for form, itemsize in tensors for word in _words(form, itemsize)),
+        tuple(word for form, itemsize in tensors for word in words_of(form, itemsize)),
         b * hq * nq * nk * (head_dim + head_dim_v),
         hkv == 0,
         stored - 1,
@@ -151,7 +151,7 @@ def _check_heads(problem: Problem, q: Form, k: Form, v: Form, order: str) -> Non
 
 
 def _check_addresses(name: str, form: Form, itemsize: int, order: str = BHND) -> None:
-    if _meets_itself(form, itemsize):
+    if meets_itself(form, itemsize):
         allowed = "strides that give every element an address of its own are allowed"
         strides = in_order(form.strides, order)
         raise InvalidArgument(f"{name}.strides", strides, allowed)
@@ -225,14 +225,14 @@ def _match(name: str, form: Form, shape: tuple[int, ...], why: str, order: str =
         raise InvalidArgument(f"{name}.shape", given, f"{right} is allowed: {why}")
 
 
-def _contiguous(shape: tuple[int, ...], itemsize: int) -> Form:
+def contiguous(shape: tuple[int, ...], itemsize: int) -> Form:
     strides = [itemsize]
     for size in shape[:0:-1]:
         strides.append(strides[-1] * max(size, 1))
     return Form(shape, tuple(reversed(strides)))
 
 
-def _meets_itself(form: Form, itemsize: int) -> bool:
+def meets_itself(form: Form, itemsize: int) -> bool:
     """Whether two elements may share an address: unless each dimension steps over all shorter strides."""
     if 0 in form.shape:
         return False
@@ -244,7 +244,7 @@ def _meets_itself(form: Form, itemsize: int) -> bool:
     return False
 
 
-def _words(form: Form, itemsize: int) -> list[int]:
+def words_of(form: Form, itemsize: int) -> list[int]:
     rest = MAX_RANK - len(form.shape)
     strides = [stride // itemsize for stride in form.strides]
     return [0, *form.shape, *[1] * rest, *strides, *[0] * rest]
