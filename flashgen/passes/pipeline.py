@@ -27,7 +27,8 @@
 sink-loads, interchange, fuse-loops and keep-state are the q-outer order; reciprocal runs with lazy-rescale,
 fetch-ahead with hoist-packs; group-rows, lazy-rescale, rescale-threshold, pack, hoist-packs, split-keys and
 causal-skip are asked for by their own fields; the others always run. skip-tiles goes with causal-skip, for
-problems whose mask has more than loop bounds can say; fold-scale needs scores that depend on the product.
+problems whose mask has more than loop bounds can say; fold-scale and fetch-ahead need scores that depend on
+the product.
 """
 
 from __future__ import annotations
@@ -147,7 +148,7 @@ def lowering(schedule: Schedule, problem: Problem | None = None) -> list[ModuleP
         FuseSweepsPass(),
         AccumulatePass(),
         ParallelLoopsPass(),
-        *([FetchAheadPass()] if schedule.hoist_packs else []),
+        *([FetchAheadPass()] if schedule.hoist_packs and mods.reads_score else []),
     ]
 
 
