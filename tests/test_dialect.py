@@ -20,7 +20,7 @@ from tests.head import HEAD
 ARGS = """%x: tensor<4x6xf32>, %y: tensor<6x8xf32>, %k: tensor<8x6xf32>, %acc: tensor<4x8xf32>,
     %r: tensor<4xf32>, %s: f32, %vis: tensor<4x6xi1>, %b: tensor<4x8xi1>, %over: tensor<4x2xindex>,
     %i: index, %j: index, %m: memref<?x6xf32>, %h: memref<?x6xf16>, %t: tensor<4x6xf16>,
-    %p: tensor<2x6x4xf32>, %q: memref<?x?x?x6xf32>, %n: memref<?xi32>, %u: memref<?x?xi32>"""
+    %p: tensor<2x6x4xf32>, %q: memref<?x?x?x6xf32>, %n: memref<?xi32>, %table: memref<?x?xi32>"""
 
 MASK = """%o = tile.mask %i, %j {
     ^bb0(%row: index, %col: index):
@@ -60,7 +60,7 @@ WELL_FORMED = {
     %o = tile.load %w[%i, %j] : memref<?x6xf32> -> tensor<4x6xf32>""",
     "group rows": """%o = tile.group_rows %q[%i, %j] : memref<?x?x?x6xf32> -> memref<?x?x?x6xf32>""",
     "sequence": "%o = tile.sequence %q, %n[%i] : memref<?x?x?x6xf32>, memref<?xi32> -> memref<1x?x?x?x6xf32>",
-    "pages": "%o = tile.pages %q, %u, %n[%i]"
+    "pages": "%o = tile.pages %q, %table, %n[%i]"
     " : memref<?x?x?x6xf32>, memref<?x?xi32>, memref<?xi32> -> memref<1x?x?x6xf32>",
     "broadcast rows": "%o = tile.broadcast %r : tensor<4xf32> -> tensor<4x6xf32>",
     "fill": "%o = tile.broadcast %s : f32 -> tensor<4x6xf32>",
