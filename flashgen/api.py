@@ -98,9 +98,10 @@ def attention(
     attn_mask: an array that broadcasts to (B, Hq, Nq, Nk) by NumPy's rules, never expanded: of bool, True
         where a row sees a key, or of floats, which are added to the scores; -inf hides the key.
     is_causal: a row sees no key after its own position.
-    causal_alignment: where that is. "bottom-right": row i is at key i + Nk - Nq, so that the last row sees
-        every key, which is what decoding with a key cache wants. "top-left": row i is at key i, which is
-        what PyTorch's scaled_dot_product_attention does. Both are the same where Nq == Nk.
+    causal_alignment: where that is, for ``window`` and ``alibi``, too. "bottom-right": row i is at key i +
+        Nk - Nq, so that the last row sees every key, which is what decoding with a key cache wants.
+        "top-left": row i is at key i, which is what PyTorch's scaled_dot_product_attention does. Both are the
+        same where Nq == Nk.
     window: (left, right): a row sees so many keys before its position, and behind it, and the key there; None
         for one of them: all.
     softcap: c > 0: scores become c * tanh(score / c), before anything else is done to them.
@@ -133,7 +134,8 @@ def attention(
         enable_gqa = _expect_flag("enable_gqa", enable_gqa)
     if type(return_lse) is not bool:
         return_lse = _expect_flag("return_lse", return_lse)
-    causal = _expect_causal(is_causal, causal_alignment)
+    positions = is_causal or window is not None or alibi is not None
+    causal = _expect_causal(is_causal, causal_alignment, positions)
     _check_variant(schedule, target)
     see = look
     if target is not None or type(q) is not np.ndarray:
@@ -155,7 +157,8 @@ def attention(
             see,
             query,
             key,
-            causal=causal,
+            is_causal=is_causal,
+            causal_alignment=causal_alignment,
             window=window,
             softcap=softcap,
             alibi=alibi,
@@ -241,12 +244,13 @@ def _expect_flag(name: str, value: object, hint: str = "") -> bool:
     raise InvalidArgument(name, repr(value), f"one of True, False is allowed{hint}")
 
 
-def _expect_causal(is_causal: bool, alignment: Any) -> str | None:
-    """What a Problem calls it. Raises InvalidArgument."""
+def _expect_causal(is_causal: bool, alignment: Any, positions: bool) -> str | None:
+    """What a Problem calls it. positions: whether anything asks where a row is. Raises InvalidArgument."""
     if not isinstance(alignment, str) or alignment not in CAUSAL:
         check_choice("causal_alignment", alignment, CAUSAL)
-    if not is_causal and alignment != CAUSAL[0]:
-        raise InvalidArgument("causal_alignment", repr(alignment), "it is allowed with is_causal=True")
+    if not positions and alignment != CAUSAL[0]:
+        allowed = "it is allowed with is_causal=True, a window or alibi"
+        raise InvalidArgument("causal_alignment", repr(alignment), allowed)
     return alignment if is_causal else None
 
 

@@ -258,7 +258,7 @@ def test_default_target_is_the_widest(emitted: list, monkeypatch: pytest.MonkeyP
 
 
 def test_cached_call_does_little() -> None:
-    """A cached call stays within tens of microseconds as long as it stays within so many Python calls."""
+    """A cached call takes less than 10 microseconds beside the kernel, as long as it makes so few calls."""
     q, k, v = arrays()
     flashgen.attention(q, k, v, is_causal=True)
     calls = 0
@@ -270,7 +270,7 @@ def test_cached_call_does_little() -> None:
     sys.setprofile(count)
     flashgen.attention(q, k, v, is_causal=True)
     sys.setprofile(None)
-    assert 10 < calls < 60, calls
+    assert 10 < calls < 50, calls
 
 
 def test_import_is_cheap() -> None:

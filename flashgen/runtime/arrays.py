@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from flashgen.errors import InvalidArgument, MissingTool
-from flashgen.runtime.tensors import ITEMSIZE, Form, address, in_order, steps_align
+from flashgen.runtime.tensors import ITEMSIZE, address, in_order, steps_align
 
 ALLOWED = "a NumPy array without mask is allowed, or one that speaks DLPack or the buffer protocol"
 
@@ -60,9 +60,8 @@ class Kind:
         """Memory for a result: an array whose last index runs fastest, of elements that are not set."""
         return np.empty(shape, numpy_type(dtype))
 
-    def address(self, made: Any) -> int:
-        """Of what ``empty`` made."""
-        return address(made)
+    address = staticmethod(address)
+    """Of what ``empty`` made."""
 
     def finish(self, made: Any, like: View) -> Any:
         """The result, when what ``empty`` made is written."""
@@ -203,7 +202,7 @@ def check_type(name: str, view: View, dtype: str | None, allowed: str = "") -> N
 def is_aligned(view: View) -> bool:
     """Whether each element lies at a multiple of its size."""
     size = ITEMSIZE[view.dtype]
-    return view.address % size == 0 and steps_align(Form(view.shape, view.strides), size)
+    return view.address % size == 0 and steps_align(view.shape, view.strides, size)
 
 
 def aligned(view: View) -> View:

@@ -156,13 +156,14 @@ class CpuKernel:
             check_apart(given, read)
         factor = self._default_scale if scale is None else expect_scale(scale)
         count = choose_threads(threads, layout.work)
-        if layout.odd or (q.address | k.address | v.address) & layout.low or not all(map(is_aligned, arrays)):
+        low = (q.address | k.address | v.address) & layout.low
+        if low or layout.odd or (arrays and not all(map(is_aligned, arrays))):
             q, k, v, *rest = [aligned(x) for x in (q, k, v, *arrays)]
             arrays = tuple(rest)
             layout = self.lay_out(q, k, v, out, lse, arrays, layout.order)
         kind = q.kind
-        made = kind.empty(layout.o, q.dtype, q) if out is None else None
-        made_lse = kind.empty(layout.lse, self._computed, q) if lse is None else None
+        made: Any = kind.empty(layout.o, q.dtype, q) if out is None else None
+        made_lse: Any = kind.empty(layout.lse, self._computed, q) if lse is None else None
         if not layout.no_heads:
             at_o = kind.address(made) if out is None else out.address
             at_lse = kind.address(made_lse) if lse is None else lse.address

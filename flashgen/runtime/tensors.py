@@ -108,44 +108,54 @@ def lay_out(
     inputs: of ``problem.arrays``, of the rank that each has.
     Raises InvalidArgument.
     """
-    head_dim, head_dim_v = problem.head_dim, problem.head_dim_v
+    _check_heads(problem, q, k, v, order)
+    b, hq, nq, head_dim = q.shape
+    _, hkv, nk, head_dim_v = v.shape
     stored, summed = ITEMSIZE[problem.dtype], ITEMSIZE[computed(problem.dtype)]
-    for name, form in (("q", q), ("k", k), ("v", v)):
-        check_rank(name, form.shape, order)
-    b, hq, nq, _ = q.shape
-    _, hkv, nk, _ = k.shape
-    _match("q", q, (b, hq, nq, head_dim), "D is the head dimension that the kernel was compiled for", order)
-    _match("k", k, (b, hkv, nk, head_dim), "B as q has it, and the kernel's D", order)
-    _match("v", v, (b, hkv, nk, head_dim_v), "B, H and N as q and k have them, and the kernel's Dv", order)
-    if hq % hkv if hkv else hq:
-        shape = in_order(q.shape, order)
-        raise InvalidArgument("q.shape", shape, f"heads that are a multiple of k's {hkv} are allowed")
     o_shape = in_order((b, hq, nq, head_dim_v), order)
     o_form = out or Form(*(in_order(t, order) for t in contiguous(o_shape, stored)))
     lse_form = lse or contiguous((b, hq, nq), summed)
     _match("out", o_form, (b, hq, nq, head_dim_v), "the output's shape", order)
     _match("lse", lse_form, (b, hq, nq), "one value for each query row")
-    for name, form, itemsize in (("out", o_form, stored), ("lse", lse_form, summed)):
-        if meets_itself(form, itemsize):
-            allowed = "strides that give every element an address of its own are allowed"
-            shown = in_order(form.strides, order) if name == "out" else form.strides
-            raise InvalidArgument(f"{name}.strides", shown, allowed)
+    check_addresses("out", o_form, stored, order)
+    check_addresses("lse", lse_form, summed)
     if problem.sink:
         _match("sink", inputs[-1], (hq,), "one logit for each query head")
     sizes = [ITEMSIZE[array.dtype] for array in problem.arrays] if inputs else []
-    read = [*((form, stored) for form in (q, k, v)), *zip(inputs, sizes, strict=True)]
+    read = [(q, stored), (k, stored), (v, stored), *zip(inputs, sizes, strict=True)]
     tensors = [*read[:3], (o_form, stored), (lse_form, summed), *read[3:]]
-    words = [word for form, itemsize in tensors for word in words_of(form, itemsize)]
     return Layout(
         order,
         o_shape,
         (b, hq, nq),
-        tuple(words),
+        tuple(word for form, itemsize in tensors for word in words_of(form, itemsize)),
         b * hq * nq * nk * (head_dim + head_dim_v),
         hkv == 0,
         stored - 1,
-        not all(steps_align(form, itemsize) for form, itemsize in read),
+        not all(steps_align(*form, itemsize) for form, itemsize in read),
     )
+
+
+def _check_heads(problem: Problem, q: Form, k: Form, v: Form, order: str) -> None:
+    for name, form in (("q", q), ("k", k), ("v", v)):
+        check_rank(name, form.shape, order)
+    b, hq, nq, _ = q.shape
+    _, hkv, nk, _ = k.shape
+    d, dv = problem.head_dim, problem.head_dim_v
+    _match("q", q, (b, hq, nq, d), "D is the head dimension that the kernel was compiled for", order)
+    _match("k", k, (b, hkv, nk, d), "B as q has it, and the kernel's D", order)
+    _match("v", v, (b, hkv, nk, dv), "B, H and N as q and k have them, and the kernel's Dv", order)
+    if hq % hkv if hkv else hq:
+        shape = in_order(q.shape, order)
+        raise InvalidArgument("q.shape", shape, f"heads that are a multiple of k's {hkv} are allowed")
+
+
+def check_addresses(name: str, form: Form, itemsize: int, order: str = BHND) -> None:
+    """Raise InvalidArgument where two elements of an output may share an address."""
+    if meets_itself(form, itemsize):
+        allowed = "strides that give every element an address of its own are allowed"
+        strides = in_order(form.strides, order)
+        raise InvalidArgument(f"{name}.strides", strides, allowed)
 
 
 def check_rank(name: str, shape: tuple[int, ...], order: str = BHND) -> None:
@@ -159,9 +169,10 @@ def in_order(sizes: tuple[int, ...], order: str) -> tuple[int, ...]:
     return sizes if order == BHND else (sizes[0], sizes[2], sizes[1], sizes[3])
 
 
-def steps_align(form: Form, itemsize: int) -> bool:
+@functools.lru_cache(256)
+def steps_align(shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int) -> bool:
     """Whether elements lie at multiples of their size, if the first does."""
-    return not any(stride % itemsize for size, stride in zip(*form, strict=True) if size > 1)
+    return not any(stride % itemsize for size, stride in zip(shape, strides, strict=True) if size > 1)
 
 
 @functools.lru_cache(64)
