@@ -28,7 +28,6 @@ from xdsl.ir import Attribute, SSAValue
 
 from flashgen.analysis.extents import name_extents
 from flashgen.build_expression import (
-    CAUSAL,
     NK,
     NQ,
     ZERO,
@@ -37,10 +36,9 @@ from flashgen.build_expression import (
     conjuncts,
     mask,
     may_hide,
-    without_hiding,
+    stated_masks,
 )
 from flashgen.build_layout import keys_of, queries_of, sizes
-from flashgen.expression import Expression
 from flashgen.ir.compare import CompareOp
 from flashgen.ir.compute import DotOp, RowMaxOp, RowSumOp, SelectOp
 from flashgen.ir.construct import (
@@ -120,10 +118,7 @@ class Forward:
 
     def __post_init__(self) -> None:
         self.scale, self.layout = self.args["scale"], LAYOUTS[self.problem.layout]
-        causal = [CAUSAL[self.problem.causal]] if self.problem.causal else []
-        mask = [self.problem.mask] if self.problem.mask is not None else []
-        hidden, self.score = without_hiding(self.problem.score or Expression("score"))
-        self.masks = [*causal, *mask, *hidden]
+        self.masks, self.score = stated_masks(self.problem)
 
     def build(self) -> None:
         self.c0, c1, self.c2 = (named(f"c{n}", const(n)) for n in (0, 1, 2))

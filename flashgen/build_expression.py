@@ -45,7 +45,9 @@ from flashgen.ir.construct import (
 from flashgen.ir.memory import ElementOp
 from flashgen.ir.regions import MaskOp, YieldOp
 from flashgen.ir.types import NEG_INF, f32, i1, index, tile
+from flashgen.problem import Problem
 
+SCORE = Expression("score")
 ZERO = Expression("constant", value=0)
 NQ, NK = Expression("length", value="Nq"), Expression("length", value="Nk")
 ROW, KEY = Expression("position", value="q"), Expression("position", value="k")
@@ -134,6 +136,42 @@ def may_hide(e: Expression) -> bool:
     if e.op == "div" and not (e.args[1].op == "scalar" or (e.args[1].op == "constant" and e.args[1].value)):
         return True
     return any(may_hide(a) for a in e.args if a.kind == "float")
+
+
+def is_linear(e: Expression) -> bool:
+    """Whether analyses read a whole number as a linear form of row, column and what is known outside."""
+    if places(e) <= frozenset("b") or e in (ROW, KEY):
+        return True
+    if e.op == "mul":
+        return all(map(is_linear, e.args)) and any(a.op == "constant" for a in e.args)
+    return e.op in ("add", "sub") and all(map(is_linear, e.args))
+
+
+@dataclass(frozen=True)
+class Mods:
+    """What passes have to know of a problem's mask and score: which of them find something to do.
+
+    asks_data: whether the mask has a term that is no ordering of linear forms, so that no loop bound says it.
+    reads_score: whether the score depends on the product of query and key.
+    """
+
+    asks_data: bool
+    reads_score: bool
+
+    @classmethod
+    def of(cls, problem: Problem | None) -> Mods:
+        masks, score = stated_masks(problem) if problem is not None else ([], SCORE)
+        terms = [e for whole in masks for e, _ in conjuncts(whole)]
+        linear = all(e.op in ORDERINGS and all(map(is_linear, e.args)) for e in terms)
+        return cls(not linear, "score" in places(score))
+
+
+def stated_masks(problem: Problem) -> tuple[list[Expression], Expression]:
+    """All that says what a problem's rows see, and what its scores become."""
+    causal = [CAUSAL[problem.causal]] if problem.causal else []
+    mask = [problem.mask] if problem.mask is not None else []
+    hidden, score = without_hiding(problem.score if problem.score is not None else SCORE)
+    return [*causal, *mask, *hidden], score
 
 
 @dataclass

@@ -76,7 +76,7 @@ def part(text: str) -> str:
     return text
 
 
-LOOPS = ("scf_parallel", "scf_for")
+LOOPS = ("scf_parallel", "scf_for", "scf_if", "scf_else")
 
 
 @dataclass

@@ -15,7 +15,7 @@ from flashgen.targets.base import MANY_KEYS, MANY_QUERIES, ROW_STEPS, SHORT_KEYS
 FLOAT = 4  # bytes
 FUNCTIONS = {"math_exp", "math_tanh", "math_absf", "arith_minimumf"}
 MASKS = {"tile_mask", "tile_compare", "arith_cmpf"} | FUNCTIONS
-NUMBERS = {"tile_mask", "tile_mask_rows", "tile_element", "arith_andi", "arith_ori"}
+NUMBERS = {"tile_mask", "tile_mask_rows", "tile_element", "tile_extremes", "arith_andi", "arith_ori"}
 LAYERS = {
     "group_rows.hpp": {"tile_group_rows"},
     "sequence.hpp": {"tile_sequence"},

@@ -16,6 +16,7 @@
 | hoist-packs       | panels that outer loops read again    | panels in memory, packed once               |
 | split-keys        | a softmax's state, carried over keys  | parts of the keys, and their states merged  |
 | causal-skip       | a mask, named operations              | up to three loops, masked where it cuts     |
+| skip-tiles        | a mask of data, named operations      | steps that ask first what the mask shows    |
 | mask-to-spans     | masks that select -inf                | each row's visible keys as a span           |
 | fuse-sweeps       | named elementwise operations          | one sweep a row: the last to match names    |
 | accumulate        | products that are added to something  | products onto their accumulator             |
@@ -23,7 +24,8 @@
 
 sink-loads, interchange, fuse-loops and keep-state are the q-outer order; group-rows, lazy-rescale,
 rescale-threshold, pack, hoist-packs, split-keys and causal-skip are asked for by their own fields; the others
-always run.
+always run. skip-tiles goes with causal-skip, for problems whose mask has more than loop bounds can say;
+fold-scale needs scores that depend on the product.
 """
 
 from __future__ import annotations
@@ -42,6 +44,7 @@ from xdsl.utils.arg_spec import ArgSpec, parse_pipeline
 from xdsl.utils.exceptions import ArgSpecParseError
 
 from flashgen.build import build
+from flashgen.build_expression import Mods
 from flashgen.errors import InvalidArgument, ParseFailure
 from flashgen.ir.dialect import context, verify
 from flashgen.ir.provenance import sign
@@ -62,6 +65,7 @@ from flashgen.passes.pack import PackPass
 from flashgen.passes.parallel_loops import ParallelLoopsPass
 from flashgen.passes.rescale_threshold import RescaleThresholdPass
 from flashgen.passes.sink_loads import SinkLoadsPass
+from flashgen.passes.skip_tiles import SkipTilesPass
 from flashgen.passes.split_keys import SplitKeysPass
 from flashgen.problem import Problem
 from flashgen.schedule import Schedule
@@ -97,6 +101,7 @@ OWN = (
     HoistPacksPass,
     SplitKeysPass,
     CausalSkipPass,
+    SkipTilesPass,
     MaskToSpansPass,
     FuseSweepsPass,
     AccumulatePass,
@@ -117,17 +122,20 @@ def derivation(schedule: Schedule) -> list[ModulePass]:
     ]
 
 
-def lowering(schedule: Schedule) -> list[ModulePass]:
-    """From an algorithm to the operations that templates spell well."""
+def lowering(schedule: Schedule, problem: Problem | None = None) -> list[ModulePass]:
+    """From an algorithm to the operations that templates spell well. problem: None for one without mask and
+    score."""
+    mods = Mods.of(problem)
     return [
         Base2Pass(),
         *([RescaleThresholdPass(schedule.rescale_threshold)] if schedule.rescale_threshold else []),
-        FoldScalePass(),
+        *([FoldScalePass()] if mods.reads_score else []),
         NanInSumPass(),
         *([PackPass(schedule.panel)] if schedule.panel else []),
         *([HoistPacksPass()] if schedule.hoist_packs else []),
         *([SplitKeysPass(schedule.split_keys)] if schedule.split_keys else []),
         *([CausalSkipPass()] if schedule.causal_skip else []),
+        *([SkipTilesPass()] if schedule.causal_skip and mods.asks_data else []),
         MaskToSpansPass(),
         FuseSweepsPass(),
         AccumulatePass(),
@@ -135,11 +143,12 @@ def lowering(schedule: Schedule) -> list[ModulePass]:
     ]
 
 
-def pipeline(schedule: Schedule) -> list[ModulePass]:
-    """The passes that carry out a schedule, in canonical order. Raises InvalidArgument if a field is open."""
+def pipeline(schedule: Schedule, problem: Problem | None = None) -> list[ModulePass]:
+    """The passes that carry out a schedule, in canonical order. problem: None for one without mask and score.
+    Raises InvalidArgument if a field is open."""
     if not schedule.complete:
         raise InvalidArgument("schedule", schedule, "Target.complete fills its open fields first")
-    return [*derivation(schedule), *lowering(schedule)]
+    return [*derivation(schedule), *lowering(schedule, problem)]
 
 
 def run(module: ModuleOp, passes: Sequence[ModulePass], after: After | None = None) -> None:
@@ -169,7 +178,7 @@ def lower(
 
     passes: to run in place of the schedule's own.
     """
-    passes = pipeline(schedule) if passes is None else passes
+    passes = pipeline(schedule, problem) if passes is None else passes
     assert schedule.br is not None and schedule.bc is not None
     with BUILDING:
         module = build(problem, schedule.br, schedule.bc)

@@ -41,11 +41,14 @@ KNOWN = (
 UNTOUCHING = (
     "scf_parallel",
     "scf_for",
+    "scf_if",
+    "scf_else",
     "memref_alloc",
     "tile_sequence",
     "tile_pages",
     "barrier",
     "tile_mask_columns",
+    "tile_extremes",
 )
 
 
@@ -159,6 +162,12 @@ class Barriers:
                 continue
             if s.op == "scf_for":
                 state = self._loop(s, state, missing)
+                continue
+            if s.op in (
+                "scf_if",
+                "scf_else",
+            ):  # all threads take the same side, either one
+                state = state | self.walk(s.body, state, missing)
                 continue
             if need := self._need(s, state):
                 missing.append((s, need))

@@ -15,7 +15,7 @@ from flashgen.analysis.linear import stored
 from flashgen.errors import CannotEmit
 from flashgen.ir.compare import PREDICATES, CompareOp
 from flashgen.ir.compute import BroadcastOp, DotOp, HoldOp, PackOp, ReplaceOp, ScaleRowsOp
-from flashgen.ir.memory import GroupRowsOp, LoadOp, StoreOp
+from flashgen.ir.memory import ExtremesOp, GroupRowsOp, LoadOp, StoreOp
 from flashgen.ir.provenance import made_by
 from flashgen.ir.regions import MaskOp, RowSpanOp, SweepOp, YieldOp, yielded
 from flashgen.ir.sequences import PagesOp, SequenceOp
@@ -141,11 +141,30 @@ class Planner:
         attrs = {"carried": [(self._at[a], self._at[v]) for a, v in together]}
         return [*before, Statement("scf_for", outs=[counter], ins=bounds, attrs=attrs, body=body)]
 
+    def _branch(self, op: scf.IfOp) -> list[Statement]:
+        """ins of scf_if: the condition. What is done where it does not hold is an scf_else behind it.
+
+        What a branch passes on goes into the place of the carried value that it becomes.
+        """
+        if not all(map(self._at.pass_on, op.results)):
+            raise CannotEmit("scf.if with a result that no loop carries on")
+        condition = self._at[op.cond]
+        sides = [self._block(region.block) if region.blocks else [] for region in op.regions]
+        found = [Statement("scf_if", ins=[condition], body=sides[0])]
+        return [*found, Statement("scf_else", body=sides[1])] if sides[1] else found
+
+    def _extremes(self, op: ExtremesOp) -> list[Statement]:
+        """ins: the array. attrs: first and last, the indices of the box."""
+        first, last = self._at.all(op.first), self._at.all(op.last)
+        outs, ins = [self._at.local(v) for v in op.results], [self._at[op.source]]
+        return [Statement("tile_extremes", outs=outs, ins=ins, attrs={"first": first, "last": last})]
+
     def _carry(self, op: scf.YieldOp) -> list[Statement]:
         """Copies into the carried buffers what was not computed there."""
-        loop = op.parent_op()
-        assert isinstance(loop, scf.ForOp)
-        pairs = zip(op.operands, loop.body.block.args[1:], strict=True)
+        up = op.parent_op()
+        assert isinstance(up, scf.ForOp | scf.IfOp)
+        places = up.body.block.args[1:] if isinstance(up, scf.ForOp) else up.results
+        pairs = zip(op.operands, places, strict=True)
         moves = [(v, a) for v, a in pairs if not self._at.together(v, a)]
         if any(self._at.together(v, a) for v, _ in moves for _, a in moves):
             raise CannotEmit("a loop that permutes its carried values has no plan")
@@ -315,6 +334,8 @@ HANDLERS: dict[type[Operation], Callable[[Planner, Any], list[Statement]]] = {
     scf.ParallelOp: Planner._parallel,
     scf.ForOp: Planner._loop,
     scf.YieldOp: Planner._carry,
+    scf.IfOp: Planner._branch,
+    ExtremesOp: Planner._extremes,
     memref.AllocOp: Planner._workspace,
     GroupRowsOp: Planner._numbered,
     SequenceOp: Planner._numbered,

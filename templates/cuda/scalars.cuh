@@ -33,3 +33,24 @@ __device__ auto element(const Array<T, N> &a, const isize (&index)[N]) -> declty
   for (int n = 0; n < N; ++n) inside &= 0 <= index[n] && index[n] < a.size[n];
   return inside ? Element<T>::load(a.at(index)) : 0;
 }
+
+// The least and the greatest of a box of elements, from index `first` to `last`, both included; 0 counts as one of
+// them where the box reaches beyond the array's bounds. Of truth values: whether all are true, and whether any is.
+template <class T, int N, class V>
+__device__ void extremes(const Array<T, N> &a, const isize (&first)[N], const isize (&last)[N], V &least, V &greatest) {
+  isize from[N], to[N], index[N];
+  bool beyond = false, some = true;
+  for (int n = 0; n < N; ++n) {
+    from[n] = index[n] = larger(first[n], 0), to[n] = smaller(last[n], a.size[n] - 1);
+    beyond |= from[n] != first[n] || to[n] != last[n], some &= from[n] <= to[n];
+  }
+  least = greatest = beyond || !some ? V(0) : V(Element<T>::load(a.at(index)));
+  while (some) {
+    const V x = Element<T>::load(a.at(index));
+    least = x < least ? x : least, greatest = greatest < x ? x : greatest;
+    int n = N - 1;
+    for (; n >= 0 && index[n] == to[n]; --n) index[n] = from[n];
+    some = n >= 0;
+    if (some) ++index[n];
+  }
+}
