@@ -220,3 +220,11 @@ def test_decoding_reads_keys_once_for_all_heads_of_a_group() -> None:
     kernel = _kernel(x.problem, None, None, 0, 1, 1)
     assert "panel0_group" in kernel.name
     assert _kernel.cache_info().hits == 1
+
+
+def test_a_program_that_checks_itself_knows_no_sequences() -> None:
+    from flashgen.emission import emit
+    from flashgen.targets import find
+
+    with pytest.raises(InvalidArgument, match="with_main is True; layout 'dense' is allowed"):
+        emit(Problem(8, layout="packed"), flashgen.Schedule(), find("avx2"), with_main=True)

@@ -20,9 +20,9 @@ from tests.head import HEAD
 ARGS = """%x: tensor<4x6xf32>, %y: tensor<6x8xf32>, %k: tensor<8x6xf32>, %acc: tensor<4x8xf32>,
     %r: tensor<4xf32>, %s: f32, %vis: tensor<4x6xi1>, %b: tensor<4x8xi1>, %over: tensor<4x2xindex>,
     %i: index, %j: index, %m: memref<?x6xf32>, %h: memref<?x6xf16>, %t: tensor<4x6xf16>,
-    %p: tensor<2x6x4xf32>, %q: memref<?x?x?x6xf32>, %ids: memref<?xi32>, %n: memref<?xi32>,
-    %table: memref<?x?xi32>"""
+    %p: tensor<2x6x4xf32>, %q: memref<?x?x?x6xf32>, %ids: memref<?xi32>, %g: memref<?x?xi32>"""
 
+Q = "memref<?x?x?x6xf32>"
 MASK = """%o = tile.mask %i, %j {
     ^bb0(%row: index, %col: index):
       %c = arith.cmpi slt, %col, %row : index
@@ -61,9 +61,8 @@ WELL_FORMED = {
     %o = tile.load %w[%i, %j] : memref<?x6xf32> -> tensor<4x6xf32>""",
     "group rows": """%o = tile.group_rows %q[%i, %j] : memref<?x?x?x6xf32> -> memref<?x?x?x6xf32>""",
     "fetch": "tile.fetch %m[%i, %j] of tensor<4x6xf32> : memref<?x6xf32>",
-    "sequence": "%o = tile.sequence %q, %n[%i] : memref<?x?x?x6xf32>, memref<?xi32> -> memref<1x?x?x?x6xf32>",
-    "pages": "%o = tile.pages %q, %table, %n[%i]"
-    " : memref<?x?x?x6xf32>, memref<?x?xi32>, memref<?xi32> -> memref<1x?x?x6xf32>",
+    "sequence": f"%o = tile.sequence %q, %ids[%i] : {Q}, memref<?xi32> -> memref<1x?x?x?x6xf32>",
+    "pages": f"%o = tile.pages %q, %g, %ids[%i] : {Q}, memref<?x?xi32>, memref<?xi32> -> memref<1x?x?x6xf32>",
     "broadcast rows": "%o = tile.broadcast %r : tensor<4xf32> -> tensor<4x6xf32>",
     "fill": "%o = tile.broadcast %s : f32 -> tensor<4x6xf32>",
     "dot": "%o = tile.dot %x, %y : tensor<4x6xf32>, tensor<6x8xf32> -> tensor<4x8xf32>",
@@ -158,7 +157,7 @@ ILL_FORMED = {
     ),
     "load: a carried array": (
         """%a = memref.alloc(%i) : memref<?x6xf32>
-        %w = scf.for %c = %i to %j step %j iter_args(%v = %m) -> (memref<?x6xf32>) {
+        %w = scf.for %n = %i to %j step %j iter_args(%v = %m) -> (memref<?x6xf32>) {
           %o = tile.load %v[%i, %j] : memref<?x6xf32> -> tensor<4x6xf32>
           scf.yield %a : memref<?x6xf32>
         }""",

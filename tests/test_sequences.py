@@ -164,3 +164,16 @@ def test_guard_pages(layout: str, at_end: bool) -> None:
         assert exit_status(lambda x=x, kernel=kernel: call(kernel, x)) == 0
         call(kernel, x)
         x.check()
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_narrow_storage(dtype: str) -> None:
+    wanted = [
+        (Problem(24, 40, dtype, "top-left", layout="packed-paged"), SCHEDULES[n])
+        for n in ("default", "in place")
+    ]
+    for kernel in kernels(Build(Avx2()), tuple(wanted)):
+        for page in (1, 16):
+            x = make(kernel.problem, lengths("packed-paged", page), page=page)
+            call(kernel, x, threads=2)
+            x.check()

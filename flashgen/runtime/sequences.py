@@ -19,8 +19,8 @@ from flashgen.runtime.tensors import (
     ITEMSIZE,
     Form,
     Layout,
+    check_addresses,
     contiguous,
-    meets_itself,
     steps_align,
     words_of,
 )
@@ -107,8 +107,8 @@ def lay_out_sequences(
     lse_form = lse or contiguous(lse_shape, summed)
     fit(problem, "o", o_form.shape, sizes)
     fit(problem, "lse", lse_form.shape, sizes)
-    check_strides("out", Form(o_form.shape, o_form.strides), stored)
-    check_strides("lse", lse_form, summed)
+    check_addresses("out", Form(*(swapped(kind, t) for t in o_form)), stored)
+    check_addresses("lse", lse_form, summed)
     if problem.sink and inputs[-1].shape != (hq,):
         raise InvalidArgument("sink.shape", inputs[-1].shape, f"({hq},) is allowed: one for each query head")
     types = [stored] * 3, [ITEMSIZE[array.dtype] for array in problem.arrays]
@@ -144,12 +144,6 @@ def fit(problem: Problem, name: str, shape: tuple[int, ...], sizes: dict[str, in
         given, want = (tuple(n + more for n in swapped(kind, t)) for t in (shape, right))
         spelling = spelled(kind, LAYOUTS[problem.layout].shapes[name])
         raise InvalidArgument(f"{shown(name)}.shape", given, f"{want} is allowed: {spelling}")
-
-
-def check_strides(name: str, form: Form, itemsize: int) -> None:
-    if meets_itself(form, itemsize):
-        allowed = "strides that give every element an address of its own are allowed"
-        raise InvalidArgument(f"{name}.strides", form.strides, allowed)
 
 
 def work_of(problem: Problem, sizes: Mapping[str, int]) -> int:

@@ -117,8 +117,8 @@ def lay_out(
     lse_form = lse or contiguous((b, hq, nq), summed)
     _match("out", o_form, (b, hq, nq, head_dim_v), "the output's shape", order)
     _match("lse", lse_form, (b, hq, nq), "one value for each query row")
-    _check_addresses("out", o_form, stored, order)
-    _check_addresses("lse", lse_form, summed)
+    check_addresses("out", o_form, stored, order)
+    check_addresses("lse", lse_form, summed)
     if problem.sink:
         _match("sink", inputs[-1], (hq,), "one logit for each query head")
     sizes = [ITEMSIZE[array.dtype] for array in problem.arrays] if inputs else []
@@ -150,7 +150,8 @@ def _check_heads(problem: Problem, q: Form, k: Form, v: Form, order: str) -> Non
         raise InvalidArgument("q.shape", shape, f"heads that are a multiple of k's {hkv} are allowed")
 
 
-def _check_addresses(name: str, form: Form, itemsize: int, order: str = BHND) -> None:
+def check_addresses(name: str, form: Form, itemsize: int, order: str = BHND) -> None:
+    """Raise InvalidArgument where two elements of an output may share an address."""
     if meets_itself(form, itemsize):
         allowed = "strides that give every element an address of its own are allowed"
         strides = in_order(form.strides, order)
