@@ -185,4 +185,6 @@ def command(problem: Problem, schedule: Schedule, target: Target) -> str:
     words.append("--group-rows" if schedule.group_rows else "--no-group-rows")
     if schedule.split_keys:
         words.append(f"--split-keys {schedule.split_keys}")
+    if schedule.fetch_ahead:
+        words.append("--fetch-ahead")
     return " ".join(words)

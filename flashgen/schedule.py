@@ -34,6 +34,8 @@ class Schedule:
     split_keys: keys of one part, a multiple of bc up to MAX_PART, or 0 for all of them. Parts wait for
         nothing, so that threads share the keys of one head; then their results are merged (Flash-Decoding).
         Needs lazy_rescale and order "q-outer". None leaves the choice to the target.
+    fetch_ahead: while one head is computed, K, V and Q of the next come into the caches: it pays for short
+        heads. Needs hoist_packs. None leaves the choice to the target.
 
     Raises InvalidArgument.
     """
@@ -48,6 +50,7 @@ class Schedule:
     group_rows: bool | None = None
     rescale_threshold: float = 0.0
     split_keys: int | None = None
+    fetch_ahead: bool | None = None
 
     def __post_init__(self) -> None:
         check_choice("order", self.order, ORDERS)
@@ -67,6 +70,11 @@ class Schedule:
             object.__setattr__(self, "hoist_packs", False)  # there is nothing to hoist
         if self.hoist_packs and self.panel == 0:
             raise InvalidArgument("hoist_packs", True, "it needs panels: panel above 0")
+        check_choice("fetch_ahead", self.fetch_ahead, (None, True, False))
+        if self.hoist_packs is False and self.fetch_ahead is None:
+            object.__setattr__(self, "fetch_ahead", False)  # nothing is packed ahead, either
+        if self.fetch_ahead and self.hoist_packs is False:
+            raise InvalidArgument("fetch_ahead", True, "it needs hoist_packs")
         if self.split_keys is not None:
             check_positive("split_keys", self.split_keys, least=0, most=MAX_PART)
             if self.split_keys and not (self.lazy_rescale and self.order == "q-outer"):
@@ -92,6 +100,7 @@ class Schedule:
         skip = "skip" if self.causal_skip else "noskip"
         order = self.order.replace("-", "_")
         packs = f"panel{self.panel}" + ("_hoisted" if self.hoist_packs else "")
+        packs += "_ahead" if self.fetch_ahead else ""
         rows = "group" if self.group_rows else "head"
         parts = f"_split{self.split_keys}" if self.split_keys else ""
         return f"{order}_br{self.br}_bc{self.bc}_{rescale}_{skip}_{packs}_{rows}{parts}"

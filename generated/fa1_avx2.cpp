@@ -3,7 +3,7 @@
 // Written by flashgen 0.1.0; to write it again:
 //   flashgen emit --target avx2 --head-dim 64 --dtype float32 --order kv-outer --br 64 --bc 512 --no-lazy-rescale --no-causal-skip --panel 16 --no-hoist-packs --no-group-rows
 // Problem: Problem(head_dim=64, head_dim_v=64, dtype='float32', causal=None)
-// Schedule: Schedule(order='kv-outer', br=64, bc=512, lazy_rescale=False, causal_skip=False, panel=16, hoist_packs=False, group_rows=False, rescale_threshold=0.0, split_keys=0)
+// Schedule: Schedule(order='kv-outer', br=64, bc=512, lazy_rescale=False, causal_skip=False, panel=16, hoist_packs=False, group_rows=False, rescale_threshold=0.0, split_keys=0, fetch_ahead=False)
 // A remark `by X` names the pass that made what follows; `as stated` is FlashAttention-1's own.
 //
 // Compile with g++ or clang++ -std=c++17 -O2 -march=x86-64-v3 -ffp-contract=off -pthread. What is to
@@ -44,7 +44,8 @@ extern "C" int attention_d64_dv64_f32_full_kv_outer_br64_bc512_eager_noskip_pane
 
 namespace {
 typedef int64_t isize;
-constexpr isize lanes = 8, unroll = 4;  // floats in a vector; vectors that a sweep takes at a time
+typedef float real;  // what is computed in
+constexpr isize lanes = 8, unroll = 4;  // numbers in a vector; vectors that a sweep takes at a time
 constexpr isize micro_rows = 6;  // rows of a register block of a matrix product; columns: a panel's
 constexpr int max_threads = 1024;
 #define INLINE inline __attribute__((always_inline))
@@ -121,10 +122,10 @@ INLINE vec exp2(vec x) {
   return fma(whole, fma(p, r, _mm256_permutevar8x32_ps(lost, y)), whole);
 }
 
-// Elementwise functions that are the same on every vector, and on a single float.
+// Elementwise functions that are the same on every vector, and on a single number.
 INLINE vec maximum(vec a, vec b) { return choose(is_nan(a), a, drop_nan_max(a, b)); }  // a NaN wins
-INLINE vec replace(vec x, float from, float to) { return choose(equal(x, all(from)), all(to), x); }
-INLINE vec hold(vec held, vec x, float by) { return choose(at_most(x - held, all(by)), held, x); }
+INLINE vec replace(vec x, real from, real to) { return choose(equal(x, all(from)), all(to), x); }
+INLINE vec hold(vec held, vec x, real by) { return choose(at_most(x - held, all(by)), held, x); }
 
 // exp2 is in the layer of each kind of vector. x = y + r, with y a multiple of a small fraction and r >= 0,
 // and 2^x = 2^y + 2^y r p(r): 2^y is a root of two from a table times a power of two, p goes by Horner's
@@ -135,9 +136,9 @@ INLINE vec hold(vec held, vec x, float by) { return choose(at_most(x - held, all
 //   fall as r rises. tests/check_exp2.py looks at every float, and so at those where y changes.
 
 INLINE vec log(vec x) {  // once a row: not worth a polynomial
-  float lane[lanes];
+  real lane[lanes];
   store(lane, x);
-  for (isize n = 0; n < lanes; ++n) lane[n] = logf(lane[n]);
+  for (isize n = 0; n < lanes; ++n) lane[n] = ::log(lane[n]);
   return load(lane);
 }
 
@@ -164,20 +165,20 @@ INLINE isize ceildiv(isize a, isize b) { return -floordiv(-a, b); }
 
 // R x C, rows S apart. Rows and columns are padded to whole register blocks; the padding holds anything.
 template <isize R, isize C, isize S> struct Tile {
-  float *const p;
-  INLINE explicit Tile(void *memory) : p((float *)memory) {}
-  INLINE float *at(isize r, isize c) const { return p + r * S + c; }
+  real *const p;
+  INLINE explicit Tile(void *memory) : p((real *)memory) {}
+  INLINE real *at(isize r, isize c) const { return p + r * S + c; }
 };
 // One value a row.
 template <isize R> struct Rows {
-  float *const p;
-  INLINE explicit Rows(void *memory) : p((float *)memory) {}
-  INLINE float &operator[](isize r) const { return p[r]; }
+  real *const p;
+  INLINE explicit Rows(void *memory) : p((real *)memory) {}
+  INLINE real &operator[](isize r) const { return p[r]; }
 };
 // P panels of K x W: the right side of a product as its register blocks read it.
 template <isize P, isize K, isize W> struct Panels {
-  float *const p;
-  INLINE explicit Panels(void *memory) : p((float *)memory) {}
+  real *const p;
+  INLINE explicit Panels(void *memory) : p((real *)memory) {}
 };
 // The columns [lo, hi) that each row may see, lo <= hi; the rows of the padding see none.
 template <isize R> struct Spans {
@@ -217,6 +218,9 @@ template <class T, int N> INLINE Array<T, N> array(const flashgen_tensor *t) {
 template <class T> struct View {
   const T *p;
   isize rows, row_stride, col_stride;
+  INLINE const T *row(isize r) const { return p + r * row_stride; }
+  // The end of at most so many rows from r on that are evenly spaced.
+  INLINE isize stretch(isize r, isize most) const { return smaller(r + most, rows); }
 };
 template <class T, int N> INLINE View<T> view(const Array<T, N> &a, const isize (&index)[N], isize rows) {
   const isize inside = larger(0, smaller(rows, a.size[N - 2] - index[N - 2]));
@@ -234,13 +238,13 @@ INLINE void read(Tile<R, C, S> t, const A<T, N> &a, const isize (&index)[N]) {
     else
       for (isize c = 0; c < C; ++c) *t.at(r, c) = get(from + c * each);
   }
-  for (isize r = rows; r < R; ++r) memset(t.at(r, 0), 0, C * sizeof(float));
+  for (isize r = rows; r < R; ++r) memset(t.at(r, 0), 0, C * sizeof(real));
 }
 template <isize R, template <class, int> class A, class T, int N>
 INLINE void read(Rows<R> t, const A<T, N> &a, const isize (&index)[N]) {
   const isize rows = larger(0, smaller(R, a.size[N - 1] - index[N - 1]));
   for (isize r = 0; r < rows; ++r) t[r] = get(a.row(index, N - 1, r));
-  for (isize r = rows; r < R; ++r) t[r] = 0.0f;
+  for (isize r = rows; r < R; ++r) t[r] = real(0);
 }
 template <isize R, isize C, isize S, template <class, int> class A, class T, int N>
 INLINE void write(Tile<R, C, S> t, const A<T, N> &a, const isize (&index)[N]) {
@@ -262,7 +266,7 @@ INLINE void write(Rows<R> t, const A<T, N> &a, const isize (&index)[N]) {
 // The extents of a tile that has no memory of its own: x in all of its elements.
 template <isize... extents> struct Shape {};
 template <isize R, isize C, template <class, int> class A, class T, int N>
-INLINE void fill(Shape<R, C>, float x, const A<T, N> &a, const isize (&index)[N]) {
+INLINE void fill(Shape<R, C>, real x, const A<T, N> &a, const isize (&index)[N]) {
   const isize rows = smaller(R, a.size[N - 2] - index[N - 2]);
   for (isize r = 0; r < rows; ++r) {
     T *const to = a.row(index, N - 2, r);
@@ -270,7 +274,7 @@ INLINE void fill(Shape<R, C>, float x, const A<T, N> &a, const isize (&index)[N]
   }
 }
 template <isize R, template <class, int> class A, class T, int N>
-INLINE void fill(Shape<R>, float x, const A<T, N> &a, const isize (&index)[N]) {
+INLINE void fill(Shape<R>, real x, const A<T, N> &a, const isize (&index)[N]) {
   const isize rows = smaller(R, a.size[N - 1] - index[N - 1]);
   for (isize r = 0; r < rows; ++r) put(a.row(index, N - 1, r), x);
 }
@@ -278,14 +282,15 @@ INLINE void fill(Shape<R>, float x, const A<T, N> &a, const isize (&index)[N]) {
 // Rows times a factor each; a row whose factor is 1 is left alone, for x * 1 is x.
 template <isize R, isize C, isize S> INLINE void scale_rows(Tile<R, C, S> t, Rows<R> factor) {
   for (isize r = 0; r < R; ++r)
-    if (factor[r] != 1.0f)
+    if (factor[r] != real(1))
       for (isize c = 0; c < C; c += lanes) store(t.at(r, c), load(t.at(r, c)) * all(factor[r]));
 }
 
-// Panels of the right side of a product, read from where it lies in memory. Columns beyond the last are 0.
+// Square blocks of floats, as packing turns them.
 
-// An 8 x 8 block: out[c][r] = in[r][c].
-template <class T> INLINE void transpose_8x8(float *out, isize out_stride, const T *in, isize in_stride) {
+// A block of 8 x 8 numbers: out[c][r] = in[r][c].
+constexpr isize square = 8;
+template <class T> INLINE void transpose(float *out, isize out_stride, const T *in, isize in_stride) {
   __m256 a[8], b[8];
   UNROLL for (int i = 0; i < 8; ++i) a[i] = get_8(in + i * in_stride);
   UNROLL for (int i = 0; i < 8; i += 2) {
@@ -303,34 +308,43 @@ template <class T> INLINE void transpose_8x8(float *out, isize out_stride, const
   }
 }
 
+// Panels of the right side of a product, read from where it lies in memory. Columns beyond the last are 0.
+
+// Rows r to r + square of `in`, whose columns are adjacent, as columns: out[k][x] = in[r + x][k], W apart, as far
+// as whole blocks go. Returns how many k that is.
+template <isize K, isize W, class T> INLINE isize turn(real *out, const View<T> &in, isize r) {
+  isize k = 0;
+  for (; k + square <= K; k += square) transpose(out + k * W, W, in.row(r) + k, in.row_stride);
+  return k;
+}
+
 // Panels of rows: out[a][d][x] = in[W a + x][d].
-template <isize P, isize K, isize W, class T> INLINE void pack_transposed(Panels<P, K, W> out, View<T> in) {
+template <isize P, isize K, isize W, class In> INLINE void pack_transposed(Panels<P, K, W> out, const In &in) {
   const isize panels = smaller(P, ceildiv(in.rows, W));  // that hold something
-  for (isize n = 0; n < panels * W; n += 8) {
-    float *const to = out.p + n / W * (K * W) + n % W;
-    const T *const from = in.p + n * in.row_stride;
-    isize k = 0;
-    if (in.col_stride == 1 && n + 8 <= in.rows)
-      for (; k + 8 <= K; k += 8) transpose_8x8(to + k * W, W, from + k, in.row_stride);
-    for (; k < K; ++k)
-      for (isize x = 0; x < 8; ++x)
-        to[k * W + x] = n + x < in.rows ? get(from + x * in.row_stride + k * in.col_stride) : 0.0f;
+  for (isize n = 0; n < panels * W; n += square) {
+    real *const to = out.p + n / W * (K * W) + n % W;
+    const bool whole = in.col_stride == 1 && n + square <= in.rows;
+    for (isize k = whole ? turn<K, W>(to, in, n) : 0; k < K; ++k)
+      for (isize x = 0; x < square; ++x)
+        to[k * W + x] = n + x < in.rows ? get(in.row(n + x) + k * in.col_stride) : real(0);
   }
-  memset(out.p + panels * K * W, 0, (P - panels) * K * W * sizeof(float));
+  memset(out.p + panels * K * W, 0, (P - panels) * K * W * sizeof(real));
 }
 
 // Panels of columns: out[a][k][x] = in[k][W a + x], where `in` has C columns; row by row, as they lie in memory.
-template <isize C, isize P, isize K, isize W, class T> INLINE void pack(Panels<P, K, W> out, View<T> in) {
-  for (isize k = 0; k < in.rows; ++k)
+template <isize C, isize P, isize K, isize W, class In> INLINE void pack(Panels<P, K, W> out, const In &in) {
+  for (isize k = 0; k < in.rows; ++k) {
+    const auto *const row = in.row(k);
     for (isize a = 0; a < P; ++a) {
-      float *const to = out.p + (a * K + k) * W;
-      const T *const from = in.p + k * in.row_stride + a * W * in.col_stride;
+      real *const to = out.p + (a * K + k) * W;
+      const auto *const from = row + a * W * in.col_stride;
       if (in.col_stride == 1 && (a + 1) * W <= C)
         copy<W>(to, from);
       else
-        for (isize x = 0; x < W; ++x) to[x] = a * W + x < C ? get(from + x * in.col_stride) : 0.0f;
+        for (isize x = 0; x < W; ++x) to[x] = a * W + x < C ? get(from + x * in.col_stride) : real(0);
     }
-  for (isize a = 0; a < P; ++a) memset(out.p + (a * K + in.rows) * W, 0, (K - in.rows) * W * sizeof(float));
+  }
+  for (isize a = 0; a < P; ++a) memset(out.p + (a * K + in.rows) * W, 0, (K - in.rows) * W * sizeof(real));
 }
 
 // Matrix products: a tile times panels, in register blocks of micro_rows x W; the last may have fewer rows.
@@ -362,18 +376,18 @@ template <int M, int NV> struct Block {
   vec c[M][NV];
   INLINE void clear() {
     UNROLL for (int i = 0; i < M; ++i)
-      UNROLL for (int v = 0; v < NV; ++v) c[i][v] = all(0.0f);
+      UNROLL for (int v = 0; v < NV; ++v) c[i][v] = all(real(0));
   }
-  INLINE void load_from(const float *p, isize stride) {
+  INLINE void load_from(const real *p, isize stride) {
     UNROLL for (int i = 0; i < M; ++i)
       UNROLL for (int v = 0; v < NV; ++v) c[i][v] = load(p + i * stride + v * lanes);
   }
-  INLINE void store_to(float *p, isize stride) const {
+  INLINE void store_to(real *p, isize stride) const {
     UNROLL for (int i = 0; i < M; ++i)
       UNROLL for (int v = 0; v < NV; ++v) store(p + i * stride + v * lanes, c[i][v]);
   }
   // One step of the contraction: a column of the left side times a row of the panel.
-  INLINE void step(const float *a, isize a_stride, const float *b) {
+  INLINE void step(const real *a, isize a_stride, const real *b) {
     vec row[NV];
     UNROLL for (int v = 0; v < NV; ++v) row[v] = load(b + v * lanes);
     UNROLL for (int i = 0; i < M; ++i) {
@@ -383,7 +397,7 @@ template <int M, int NV> struct Block {
   }
   // The same, for the rows that see column k.
   template <isize R>
-  INLINE void step_seen(const float *a, isize a_stride, const float *b, Spans<R> s, isize r, isize k) {
+  INLINE void step_seen(const real *a, isize a_stride, const real *b, Spans<R> s, isize r, isize k) {
     UNROLL for (int i = 0; i < M; ++i)
       if (s.lo(r + i) <= k && k < s.hi(r + i))
         UNROLL for (int v = 0; v < NV; ++v) c[i][v] = fma(all(a[i * a_stride]), load(b + v * lanes), c[i][v]);
@@ -414,22 +428,22 @@ template <isize R> struct Over {  // steps of the contraction in the span
 
 // The steps lo <= k < hi that every row takes.
 template <int M, int NV>
-INLINE void steps(Block<M, NV> &block, const float *a, isize a_stride, const float *b, isize lo, isize hi) {
+INLINE void steps(Block<M, NV> &block, const real *a, isize a_stride, const real *b, isize lo, isize hi) {
 #pragma GCC unroll 4
   for (isize k = lo; k < hi; ++k) block.step(a + k, a_stride, b + k * NV * lanes);
 }
 // The steps lo <= k < hi that some rows take.
 template <int M, int NV, isize R>
-INLINE void ragged_steps(Block<M, NV> &block, const float *a, isize a_stride, const float *b, isize lo, isize hi,
+INLINE void ragged_steps(Block<M, NV> &block, const real *a, isize a_stride, const real *b, isize lo, isize hi,
                          const Over<R> &part, isize r) {
   for (isize k = lo; k < hi; ++k) block.step_seen(a + k, a_stride, b + k * NV * lanes, part.span, r, k);
 }
 template <int M, int NV, class Part>
-INLINE void ragged_steps(Block<M, NV> &, const float *, isize, const float *, isize, isize, const Part &, isize) {}
+INLINE void ragged_steps(Block<M, NV> &, const real *, isize, const real *, isize, isize, const Part &, isize) {}
 
 // Rows r to r + M of one panel's part of the product.
 template <bool accumulate, int M, isize K, int NV, class Part>
-INLINE void block_product(float *out, isize out_stride, const float *a, isize a_stride, const float *panel,
+INLINE void block_product(real *out, isize out_stride, const real *a, isize a_stride, const real *panel,
                           const Part &part, isize r) {
   const Hull h = part.template contraction<K>(r);
   Block<M, NV> block;
@@ -443,19 +457,38 @@ INLINE void block_product(float *out, isize out_stride, const float *a, isize a_
   block.store_to(out, out_stride);
 }
 
+// A tile of R x C numbers that is wanted soon, brought into the second-level cache in equal parts beside a product's
+// register blocks: few lines can be waited for at a time, and a panel stays in the first-level cache.
+template <isize R, isize C, class T> struct Fetch {
+  const View<T> tile;
+  INLINE void part(isize n, isize of) const {
+    const isize end = tile.col_stride == 1 ? smaller((n + 1) * R / of, tile.rows) : 0;
+    for (isize r = n * R / of; r < end; ++r)
+      UNROLL for (isize c = 0; c < C; c += 64 / (isize)sizeof(T))
+        _mm_prefetch((const char *)(tile.p + r * tile.row_stride + c), _MM_HINT_T1);
+  }
+};
+template <isize R, isize C, class T, int N> INLINE Fetch<R, C, T> fetch(const Array<T, N> &a, const isize (&index)[N]) {
+  return {view(a, index, R)};
+}
+
 // out = a b, or out + a b: panels outermost, so that one panel stays in the first-level cache.
-template <bool accumulate, isize R, isize C, isize SO, isize K, isize SA, isize P, isize W, class Part>
-INLINE void product(Tile<R, C, SO> out, Tile<R, K, SA> a, Panels<P, K, W> b, const Part &part) {
+template <bool accumulate, isize R, isize C, isize SO, isize K, isize SA, isize P, isize W, class Part, class... Ahead>
+INLINE void product(Tile<R, C, SO> out, Tile<R, K, SA> a, Panels<P, K, W> b, const Part &part, const Ahead &...ahead) {
   static_assert(P * W <= SO && W % lanes == 0, "the panels fit in a padded row");
-  constexpr isize rest = R % micro_rows;
-  for (isize n = 0; n < P; ++n) {
-    const float *const panel = b.p + n * K * W;
-    for (isize r = 0; r < R - rest; r += micro_rows)
+  constexpr isize rest = R % micro_rows, each = (R + micro_rows - 1) / micro_rows;
+  for (isize n = 0, block = 0; n < P; ++n) {
+    const real *const panel = b.p + n * K * W;
+    for (isize r = 0; r < R - rest; r += micro_rows, ++block) {
+      (ahead.part(block, P * each), ...);
       if (part.wants(r, n * W, W))
         block_product<accumulate, micro_rows, K, W / lanes>(out.at(r, n * W), SO, a.at(r, 0), SA, panel, part, r);
-    if constexpr (rest > 0)
+    }
+    if constexpr (rest > 0) {
+      (ahead.part(block++, P * each), ...);
       if (constexpr isize r = R - rest; part.wants(r, n * W, W))
         block_product<accumulate, rest, K, W / lanes>(out.at(r, n * W), SO, a.at(r, 0), SA, panel, part, r);
+    }
   }
 }
 
@@ -466,15 +499,15 @@ INLINE void product(Tile<R, C, SO> out, Tile<R, K, SA> a, Panels<P, K, W> b, con
 static_assert(unroll == 4, "total() adds up four");
 
 struct Add {
-  static constexpr float neutral = 0.0f;
+  static constexpr real neutral = real(0);
   INLINE static vec combine(vec x, vec kept) { return x + kept; }
 };
 struct Max {  // a NaN wins
-  static constexpr float neutral = -INFINITY;
+  static constexpr real neutral = -INFINITY;
   INLINE static vec combine(vec x, vec kept) { return maximum(x, kept); }
 };
 struct MaxNum {  // a NaN is passed over
-  static constexpr float neutral = -INFINITY;
+  static constexpr real neutral = -INFINITY;
   INLINE static vec combine(vec x, vec kept) { return drop_nan_max(x, kept); }
 };
 
@@ -487,7 +520,7 @@ template <class Op> struct Reduction {
   template <class Seen> INLINE void take(isize u, Seen seen, vec x) {
     partial[u] = Op::combine(seen(x, Op::neutral), partial[u]);
   }
-  INLINE float total() const {
+  INLINE real total() const {
     vec x = Op::combine(Op::combine(partial[0], partial[1]), Op::combine(partial[2], partial[3]));
     UNROLL for (int half = lanes / 2; half; half /= 2) x = Op::combine(x, swap_lanes(x, half));
     return first(x);
@@ -499,11 +532,11 @@ template <class Op> struct Reduction {
 // in the span, elsewhere it passes everything.
 template <class Step> INLINE void sweep(isize lo, isize hi, Step step) {
   constexpr isize width = unroll * lanes;
-  const auto whole = [](vec x, float) INLINE_LAMBDA { return x; };
+  const auto whole = [](vec x, real) INLINE_LAMBDA { return x; };
   const auto ragged = [&](isize c) INLINE_LAMBDA {
     UNROLL for (isize u = 0; u < unroll; ++u, c += lanes) {
       const lanes_mask inside = columns(c, lo, hi);
-      step(c, u, [&](vec x, float neutral) INLINE_LAMBDA { return choose(inside, x, all(neutral)); });
+      step(c, u, [&](vec x, real neutral) INLINE_LAMBDA { return choose(inside, x, all(neutral)); });
     }
   };
   isize c = lo / width * width;
@@ -573,7 +606,7 @@ struct Pool {
 };
 
 // An array; p is null where there is no memory to be had.
-template <int N> struct Workspace : Array<float, N> {
+template <int N> struct Workspace : Array<real, N> {
   Pool &pool;
   size_t bytes;
   Workspace(Pool &from, const isize (&extents)[N]) : pool(from) {
@@ -581,9 +614,9 @@ template <int N> struct Workspace : Array<float, N> {
     bool too_large = false;  // for any memory
     for (int n = N; n-- > 0; too_large |= __builtin_mul_overflow(count, extents[n], &count))
       this->size[n] = extents[n], this->stride[n] = count;
-    too_large |= __builtin_mul_overflow(larger(count, 1), (isize)sizeof(float), &wanted);
+    too_large |= __builtin_mul_overflow(larger(count, 1), (isize)sizeof(real), &wanted);
     bytes = too_large ? 0 : round_up(wanted, 64);
-    this->p = too_large ? 0 : (float *)pool.take(bytes);
+    this->p = too_large ? 0 : (real *)pool.take(bytes);
   }
   Workspace(const Workspace &) = delete;
   Workspace &operator=(const Workspace &) = delete;

@@ -100,6 +100,7 @@ class Cpu(Target):
             hoist_packs=hoist if schedule.hoist_packs is None else schedule.hoist_packs,
             group_rows=bool(schedule.group_rows),
             split_keys=schedule.split_keys or 0,
+            fetch_ahead=bool(schedule.fetch_ahead),
         )
 
     def suit(self, problem: Problem, schedule: Schedule, query_len: int, key_len: int, rows: int) -> Schedule:
@@ -109,12 +110,14 @@ class Cpu(Target):
         takes 1.2 to 2 times as long as on panels (measured for D of 64 and 128). Up to 16 rows, the queries
         of a group are one tile: K and V are then read once, and nothing else takes as long. That tile is all
         there is to do for a group, so threads share its keys where there are many; for any number of heads,
-        so that a row's bits do not depend on it. Long calls get the rows that LONG_ROWS speaks of.
+        so that a row's bits do not depend on it. Long calls get the rows that LONG_ROWS speaks of. With few
+        keys K, V and Q of a head are fetched while the one before is computed: 15 to 20 percent less time for
+        128 keys of D 64, no less for 512, and 2 percent more for 2048 (avx2, one thread).
         """
         cols = next((round_up(n, self.micro[1]) for n in SHORT_KEYS if key_len <= n), None)
         bc = schedule.bc or (cols if not schedule.split_keys else None)
         few = next((n for n in ROW_STEPS if rows <= n), None)
-        packs = schedule.panel or schedule.hoist_packs
+        packs = schedule.panel or schedule.hoist_packs or schedule.fetch_ahead
         if few and not packs and schedule.group_rows is not False and (schedule.br or 0) <= ROW_STEPS[-1]:
             br, parts = schedule.br or few, schedule.split_keys
             can_split = schedule.order == "q-outer" and schedule.lazy_rescale
@@ -129,7 +132,10 @@ class Cpu(Target):
             and schedule.panel != 0
         ):
             queries = LONG_ROWS
-        return replace(schedule, br=schedule.br or queries, bc=bc)
+        ahead, hoists = schedule.fetch_ahead, schedule.order == "q-outer" and schedule.panel != 0
+        if ahead is None and cols and hoists and schedule.hoist_packs is not False:
+            ahead = True
+        return replace(schedule, br=schedule.br or queries, bc=bc, fetch_ahead=ahead)
 
     def tiles(self, problem: Problem, br: int | None = None) -> tuple[int, int]:
         """Br, unless it is stated, and Bc for products on panels.

@@ -32,6 +32,7 @@ NONE: dict[str, tuple[object, str]] = {
     "panel": (0, "reads K and V as loaded"),
     "hoist_packs": (False, "reads K and V as loaded"),
     "group_rows": (False, "has blocks for each head"),
+    "fetch_ahead": (False, "has blocks that run while others wait for memory"),
     "split_keys": (0, "has one block for all keys of a row"),
 }
 """What a schedule cannot ask of it: the only value that a field may have, and why."""
@@ -87,6 +88,7 @@ class Cuda(Target):
             hoist_packs=False,
             group_rows=False,
             split_keys=0,
+            fetch_ahead=False,
         )
 
     def check(self, problem: Problem, schedule: Schedule) -> None:

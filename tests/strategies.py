@@ -56,6 +56,7 @@ def schedules(draw: Any) -> Schedule:
     repeats = order == "q-outer" or not grouped  # whether a tile of keys is read more than once
     lazy = draw(st.booleans())
     bc = draw(st.sampled_from((1, 3, 4, 6, 8)))
+    hoists = panel > 0 and repeats and draw(st.booleans())
     return Schedule(
         order=order,
         br=draw(st.sampled_from((1, 3, 4, 6, 8))),
@@ -63,10 +64,11 @@ def schedules(draw: Any) -> Schedule:
         lazy_rescale=lazy,
         causal_skip=draw(st.booleans()),
         panel=panel,
-        hoist_packs=panel > 0 and repeats and draw(st.booleans()),
+        hoist_packs=hoists,
         group_rows=grouped,
         rescale_threshold=draw(st.sampled_from((0.0, 0.5, 8.0))) if lazy else 0.0,
         split_keys=bc * draw(st.integers(0, 3)) if lazy and order == "q-outer" else 0,
+        fetch_ahead=hoists and draw(st.booleans()),
     )
 
 

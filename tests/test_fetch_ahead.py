@@ -30,7 +30,7 @@ Where = tuple[str, int, int]
 
 
 def schedule(order: str = "q-outer", grouped: bool = False, parts: int = 0) -> Schedule:
-    return Schedule(order, BR, BC, True, True, 4, True, grouped, 0.0, parts)
+    return Schedule(order, BR, BC, True, True, 4, True, grouped, 0.0, parts, True)
 
 
 def fetched(module, problem: Problem, sizes: tuple[int, ...], monkeypatch) -> dict[Where, set[int]]:
@@ -141,13 +141,13 @@ func.func @f(%x: memref<?x?xf32>, %n: index) {
     ],
 )
 def test_refusals(order: str, panel: int, message: str) -> None:
-    without = replace(schedule(order), panel=panel, hoist_packs=False)
+    without = replace(schedule(order), panel=panel, hoist_packs=False, fetch_ahead=False)
     refused("fetch-ahead", str(final(Problem(D, DV), without)), message)
 
 
 def test_a_kernel_without_it_is_another_with_the_same_arithmetic() -> None:
     target = Avx2()
-    problem, whole = Problem(16, 8), target.complete(Problem(16, 8), Schedule(br=12, bc=16))
+    problem, whole = Problem(16, 8), target.complete(Problem(16, 8), Schedule(br=12, bc=16, fetch_ahead=True))
     kept = emit(problem, whole, target).source
     without = emit(problem, whole, target, passes=pipeline(whole)[:-1]).source
     assert pipeline(whole)[-1].name == "fetch-ahead"

@@ -39,14 +39,18 @@ OTHER: dict[str, Any] = {
     "group_rows": True,
     "rescale_threshold": 0.1,
     "split_keys": 8,
+    "fetch_ahead": True,
 }
+NEEDS: dict[str, dict[str, Any]] = {"fetch_ahead": {"hoist_packs": True}}
+"""What both variants of a field have to have."""
+
 FIELDS = [f.name for kind in (Problem, Schedule) for f in fields(kind)]
 
 
 def pair(field: str) -> list[tuple[Problem, Schedule, Target]]:
     """Two variants that differ in this field."""
     target = find("avx2")
-    base = target.complete(PROBLEM, SCHEDULE)
+    base = replace(target.complete(PROBLEM, SCHEDULE), **NEEDS.get(field, {}))
     if hasattr(PROBLEM, field):
         return [(PROBLEM, base, target), (replace(PROBLEM, **{field: OTHER[field]}), base, target)]
     return [(PROBLEM, base, target), (PROBLEM, replace(base, **{field: OTHER[field]}), target)]

@@ -53,7 +53,7 @@ def test_half_precision_storage(order, lazy, skip, kind):
     problem = Problem(8, 4, "float16", "bottom-right")
     x = make_inputs(problem, kind, (1, 2, 2, 7, 9), 0.5, seed=3)
     check(
-        final(problem, Schedule(order, 4, 4, lazy, skip, 3, True, False, split_keys=0)),
+        final(problem, Schedule(order, 4, 4, lazy, skip, 3, True, False, split_keys=0, fetch_ahead=True)),
         problem,
         x,
         np.float32,

@@ -22,7 +22,7 @@ from tests.modules import COMBINATIONS, final
 BR, BC, D, DV = 4, 6, 3, 5
 PROBLEMS = [Problem(D, DV, causal=causal) for causal in ALIGNMENTS]
 SCHEDULES = [
-    Schedule(order, BR, BC, lazy, skip, panel, hoist, False, split_keys=0)
+    Schedule(order, BR, BC, lazy, skip, panel, hoist, False, split_keys=0, fetch_ahead=hoist)
     for order, lazy, skip in COMBINATIONS
     for panel, hoist in ((0, False), (4, False), (4, True))
 ]

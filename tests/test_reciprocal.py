@@ -20,7 +20,7 @@ D, DV, BR, BC = 3, 5, 4, 6
 
 
 def schedule(order: str, threshold: float = 0.0, parts: int = 0) -> Schedule:
-    return Schedule(order, BR, BC, True, True, 4, True, False, threshold, parts)
+    return Schedule(order, BR, BC, True, True, 4, True, False, threshold, parts, False)
 
 
 @pytest.mark.parametrize("order", ORDERS)

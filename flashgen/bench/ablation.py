@@ -15,7 +15,6 @@ from xdsl.passes import ModulePass
 from flashgen.bench.cases import Case
 from flashgen.bench.peers.base import Peer, Prepared
 from flashgen.errors import InvalidArgument
-from flashgen.passes.fetch_ahead import FetchAheadPass
 from flashgen.passes.fuse_sweeps import FuseSweepsPass
 from flashgen.passes.pipeline import pipeline
 from flashgen.passes.reciprocal import ReciprocalPass
@@ -30,18 +29,19 @@ OFF: dict[str, dict[str, Any]] = {
     "order": {"order": "kv-outer", "split_keys": 0},
     "lazy_rescale": {"lazy_rescale": False, "split_keys": 0},
     "causal_skip": {"causal_skip": False},
-    "hoist_packs": {"hoist_packs": False},
-    "panel": {"panel": 0, "hoist_packs": False},
+    "hoist_packs": {"hoist_packs": False, "fetch_ahead": False},
+    "panel": {"panel": 0, "hoist_packs": False, "fetch_ahead": False},
     "group_rows": {"group_rows": False},
     "rescale_threshold": {"rescale_threshold": 0.0},
     "split_keys": {"split_keys": 0},
+    "fetch_ahead": {"fetch_ahead": False},
 }
 """Fields of a schedule, and what switches each off: with what cannot be without it."""
 
 APART: dict[str, ModulePass] = {FuseSweepsPass.name: FuseSweepsPass(apart=True)}
 """Passes that no kernel can do without, and what runs in their place: as little of them as will do."""
 
-REFINING = frozenset({ReciprocalPass.name, FetchAheadPass.name})
+REFINING = frozenset({ReciprocalPass.name})
 """Passes that go with one that a field decides on, and can also be switched off alone."""
 
 MICRO_TILES, RESCALE_SKIP = "micro-tiles", "rescale-skip"

@@ -16,6 +16,7 @@ from flashgen.cli.options import (
     Br,
     Causal,
     CausalSkip,
+    FetchAhead,
     GroupRows,
     HoistPacks,
     Inputs,
@@ -80,6 +81,7 @@ def emit(
     group_rows: GroupRows = None,
     rescale_threshold: RescaleThreshold = 0.0,
     split_keys: SplitKeys = None,
+    fetch_ahead: FetchAhead = None,
     output: Annotated[
         Path | None,
         typer.Option(

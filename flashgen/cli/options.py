@@ -141,6 +141,14 @@ SplitKeys = Annotated[
         show_default="the target decides",
     ),
 ]
+FetchAhead = Annotated[
+    bool | None,
+    typer.Option(
+        "--fetch-ahead/--no-fetch-ahead",
+        help="Fetch K, V and Q of the next head while one is computed: for short heads. Needs --hoist-packs.",
+        show_default="the target decides",
+    ),
+]
 
 
 def make_schedule(options: Mapping[str, Any]) -> Schedule:

@@ -19,6 +19,7 @@ from flashgen.cli.options import (
     Br,
     Causal,
     CausalSkip,
+    FetchAhead,
     GroupRows,
     HoistPacks,
     LazyRescale,
@@ -115,6 +116,7 @@ def run(
     group_rows: GroupRows = None,
     rescale_threshold: RescaleThreshold = 0.0,
     split_keys: SplitKeys = None,
+    fetch_ahead: FetchAhead = None,
     threads: Annotated[
         int | None,
         typer.Option(

@@ -24,11 +24,10 @@
 | parallel-loops    | loops that carry no dependence        | scf.parallel                                |
 | fetch-ahead       | parallel loops, panels in memory      | what is read next, fetched beside products  |
 
-sink-loads, interchange, fuse-loops and keep-state are the q-outer order; reciprocal runs with lazy-rescale,
-fetch-ahead with hoist-packs; group-rows, lazy-rescale, rescale-threshold, pack, hoist-packs, split-keys and
-causal-skip are asked for by their own fields; the others always run. skip-tiles goes with causal-skip, for
-problems whose mask has more than loop bounds can say; fold-scale and fetch-ahead need scores that depend on
-the product.
+sink-loads, interchange, fuse-loops and keep-state are the q-outer order; reciprocal runs with lazy-rescale;
+group-rows, lazy-rescale, rescale-threshold, pack, hoist-packs, split-keys, causal-skip and fetch-ahead are
+asked for by their own fields; the others always run. skip-tiles goes with causal-skip, for problems whose mask
+has more than loop bounds can say; fold-scale and fetch-ahead need scores that depend on the product.
 """
 
 from __future__ import annotations
@@ -148,7 +147,7 @@ def lowering(schedule: Schedule, problem: Problem | None = None) -> list[ModuleP
         FuseSweepsPass(),
         AccumulatePass(),
         ParallelLoopsPass(),
-        *([FetchAheadPass()] if schedule.hoist_packs and mods.reads_score else []),
+        *([FetchAheadPass()] if schedule.fetch_ahead and mods.reads_score else []),
     ]
 
 

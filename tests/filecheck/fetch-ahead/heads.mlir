@@ -1,4 +1,4 @@
-// RUN: flashgen emit -d 8 --head-dim-v 5 --br 4 --bc 6 --panel 16 --hoist-packs --print-ir-after fetch-ahead | filecheck %s
+// RUN: flashgen emit -d 8 --head-dim-v 5 --br 4 --bc 6 --panel 16 --fetch-ahead --print-ir-after fetch-ahead | filecheck %s
 // Beside its products a head fetches, for each of its tiles of queries, as many rows of the next head's K, V and Q.
 
 // CHECK:      ^bb0(%b: index, %g: index):
