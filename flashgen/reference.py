@@ -95,21 +95,32 @@ SMALLEST = {"bfloat16": 2.0**-134, "float16": 2.0**-25, "float32": 2.0**-150, "f
 """Half the smallest subnormal number: what rounding loses below the normal range."""
 
 
-def bound(problem: Problem, q: Array, k: Array, v: Array, scale: float, computed: str = "float32") -> Bound:
+def bound(
+    problem: Problem,
+    q: Array,
+    k: Array,
+    v: Array,
+    scale: float,
+    computed: str = "float32",
+    products: str = "float32",
+) -> Bound:
     """How far a result may be from the reference.
 
     |O - reference| <= C * (u * (1 + S) + u_P + u_out) * max|v| + half the smallest number of O's storage
     |lse - reference| <= C * u * (1 + S + ln Nk)
 
     S = |scale| * max_ij sum_d |q_id k_jd| over the visible pairs of the head, max|v| over its visible keys;
-    u, u_P, u_out: unit roundoffs of the type computed in, of the type P is rounded to (the same here), and of
-    O's storage.
+    u, u_P, u_out: unit roundoffs of the type computed in, of the type that P is rounded to for its product
+    with V (``products``, as a Schedule's), and of O's storage.
 
     Why: a score is a sum of D products, each rounded, then scaled; its error is a small multiple of u * S, as
     long as roundings do not conspire (D * u * S if they do). An error e of all scores changes O by at most
     2 e max|v|, since O is an average of v with weights that sum to 1, and lse by at most e. The exponential,
     the sums over keys and the rescaling add a few u each, relative to max|v|; the last rounding adds u_out.
     The logarithm adds u * |lse|, and |lse| <= S + ln Nk. C covers the factor of 2 and the count of "a few".
+    Where P is rounded for its product alone each weight is off by a share of at most u_P, so that O is off by
+    u_P max|v|; lse comes from the sum of P as it was. Products of bfloat16 are exact in float32; that what is
+    subnormal counts as 0 is not in the bound.
     """
     q, k, v = (x.astype(np.float64) for x in (q, k, v))
     (batch, hq, nq, _), nk = q.shape, k.shape[2]
@@ -119,18 +130,18 @@ def bound(problem: Problem, q: Array, k: Array, v: Array, scale: float, computed
             g = h // (hq // k.shape[1])
             rows = np.arange(first * BLOCK, min(nq, (first + 1) * BLOCK))
             seen = visible(problem, rows, nq, nk)
-            products = np.where(seen, np.abs(q[b, h, rows]) @ np.abs(k[b, g]).T, 0)
+            sizes = np.where(seen, np.abs(q[b, h, rows]) @ np.abs(k[b, g]).T, 0)
             values = np.abs(v[b, g][seen.any(axis=0)])
-            largest_t[b, h] = max(largest_t[b, h], products[np.isfinite(products)].max(initial=0))
+            largest_t[b, h] = max(largest_t[b, h], sizes[np.isfinite(sizes)].max(initial=0))
             largest_v[b, h] = max(largest_v[b, h], values[np.isfinite(values)].max(initial=0))
     s = abs(scale) * largest_t
-    u, u_out = ROUNDOFF[computed], ROUNDOFF[max_roundoff(problem.dtype, computed)]
+    u, u_p, u_out = (ROUNDOFF[max_roundoff(t, computed)] for t in (computed, products, problem.dtype))
     tiny = SMALLEST[problem.dtype]
-    return Bound(C * (u * (1 + s) + u + u_out) * largest_v + tiny, C * u * (1 + s + np.log(max(nk, 1))))
+    return Bound(C * (u * (1 + s) + u_p + u_out) * largest_v + tiny, C * u * (1 + s + np.log(max(nk, 1))))
 
 
 def max_roundoff(storage: str, computed: str) -> str:
-    """The coarser of O's storage and the type computed in: in float64, float32 storage stands for float64."""
+    """The coarser of a type and the type computed in: in float64, float32 stands for float64."""
     return computed if storage == "float32" else storage
 
 

@@ -36,8 +36,12 @@ def expect(
     v: np.ndarray,
     scale: float,
     advance: Callable[[], object] = lambda: None,
+    products: str = "float32",
 ) -> Expected:
-    """The reference, one query head after the other; ``advance`` is called behind each."""
+    """The reference, one query head after the other; ``advance`` is called behind each.
+
+    products: what a kernel rounds P to, as a Schedule says.
+    """
     (batch, hq, nq, _), hkv = q.shape, k.shape[1]
     o, lse = np.zeros((batch, hq, nq, v.shape[3])), np.full((batch, hq, nq), -np.inf)
     bound = reference.Bound(np.ones((batch, hq)), np.ones((batch, hq)))
@@ -45,7 +49,7 @@ def expect(
         g = h // (hq // hkv)
         head = (q[b, h][None, None], k[b, g][None, None], v[b, g][None, None])
         o[b : b + 1, h : h + 1], lse[b : b + 1, h : h + 1] = reference.attention(problem, *head, scale)
-        allowed = reference.bound(problem, *head, scale)
+        allowed = reference.bound(problem, *head, scale, products=products)
         bound.o[b, h], bound.lse[b, h] = allowed.o.item(), allowed.lse.item()
         advance()
     return Expected(o, lse, bound)
