@@ -34,7 +34,7 @@ from flashgen.ir.types import NEG_INF, element_of, i1, index, shape_of
 from flashgen.passes.arithmetic import choose, emit_all, emit_bound
 from flashgen.passes.base import TilePass
 from flashgen.passes.edit import insert_before, remove_dead, shared_index, swap
-from flashgen.passes.patterns import is_above, is_finite_guard, only_use, splat, unbroadcast
+from flashgen.passes.patterns import is_above, is_finite_guard, only_use, read_rounded, splat, unbroadcast
 
 ELEMENTWISE = (arith.AddfOp, arith.SubfOp, arith.MulfOp, arith.DivfOp, math.TanhOp)
 EXPONENTIALS = (math.ExpOp, math.Exp2Op)
@@ -112,7 +112,7 @@ class MaskToSpansPass(TilePass[list[Masked]]):
     def follow_weights(self, use: Use, found: Masked) -> None:
         if not isinstance(use.operation, EXPONENTIALS):
             self.refuse(use.operation, "reads differences of masked scores, which are not neutral")
-        for reader in use.operation.result.uses:
+        for reader in read_rounded(use.operation.result):
             op = reader.operation
             if isinstance(op, RowSumOp):
                 found.reductions.append(op)

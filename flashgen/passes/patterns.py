@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from xdsl.dialects import arith, scf
 from xdsl.dialects.builtin import FloatAttr, ModuleOp, TensorType
@@ -35,6 +35,19 @@ def row_factor(v: SSAValue) -> SSAValue | None:
     """The tile of one value a row that v repeats along the rows."""
     inner = unbroadcast(v)
     return None if inner is v or not isinstance(inner.type, TensorType) else inner
+
+
+def unrounded(v: SSAValue) -> SSAValue:
+    """What a tile was before it was rounded to a narrower type; v itself where it was not."""
+    op = v.owner
+    return op.input if isinstance(op, arith.TruncFOp) and isinstance(v.type, TensorType) else v
+
+
+def read_rounded(v: SSAValue) -> Iterator[Use]:
+    """The uses of a tile, and in place of its rounding to a narrower type the uses of that."""
+    for use in v.uses:
+        narrow = use.operation.results[0] if isinstance(use.operation, arith.TruncFOp) else v
+        yield from [use] if narrow is v else narrow.uses
 
 
 def guards(v: SSAValue, from_: float, to: float) -> bool:

@@ -10,6 +10,7 @@
 | keep-state        | state at one address during a loop    | loop-carried state, no workspace            |
 | base-2            | exponentials of differences           | exp2; scores times log2 e                   |
 | rescale-threshold | exp2, l * O in O's place              | a maximum that moves only when it rises far |
+| narrow-products   | K, V and Q as they are loaded         | products of bfloat16, P rounded for its own |
 | fold-scale        | scalar factors on a product           | the factors on Q, where it is loaded        |
 | nan-in-sum        | a sum of exponentials by a maximum    | a maximum that may drop NaN                 |
 | pack              | products with what is loaded          | panels of K and V                           |
@@ -22,8 +23,8 @@
 | parallel-loops    | loops that carry no dependence        | scf.parallel                                |
 
 sink-loads, interchange, fuse-loops and keep-state are the q-outer order; group-rows, lazy-rescale,
-rescale-threshold, pack, hoist-packs, split-keys and causal-skip are asked for by their own fields; the others
-always run.
+rescale-threshold, narrow-products, pack, hoist-packs, split-keys and causal-skip are asked for by their own
+fields; the others always run. Where products are narrow fold-scale leaves Q as it is, which it would round.
 """
 
 from __future__ import annotations
@@ -58,6 +59,7 @@ from flashgen.passes.keep_state import KeepStatePass
 from flashgen.passes.lazy_rescale import LazyRescalePass
 from flashgen.passes.mask_to_spans import MaskToSpansPass
 from flashgen.passes.nan_in_sum import NanInSumPass
+from flashgen.passes.narrow_products import NarrowProductsPass
 from flashgen.passes.pack import PackPass
 from flashgen.passes.parallel_loops import ParallelLoopsPass
 from flashgen.passes.rescale_threshold import RescaleThresholdPass
@@ -91,6 +93,7 @@ OWN = (
     KeepStatePass,
     Base2Pass,
     RescaleThresholdPass,
+    NarrowProductsPass,
     FoldScalePass,
     NanInSumPass,
     PackPass,
@@ -122,6 +125,7 @@ def lowering(schedule: Schedule) -> list[ModulePass]:
     return [
         Base2Pass(),
         *([RescaleThresholdPass(schedule.rescale_threshold)] if schedule.rescale_threshold else []),
+        *([NarrowProductsPass()] if schedule.products == "bfloat16" else []),
         FoldScalePass(),
         NanInSumPass(),
         *([PackPass(schedule.panel)] if schedule.panel else []),
