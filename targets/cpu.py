@@ -15,9 +15,9 @@ from flashgen.targets.base import MANY_KEYS, MANY_QUERIES, ROW_STEPS, SHORT_KEYS
 FLOAT = 4  # bytes
 LAYERS = {
     "group_rows.hpp": {"tile_group_rows"},
-    "transpose.hpp": {"tile_pack"},
+    "transpose.hpp": {"tile_pack", "tile_pack_pairs"},
     "pack.hpp": {"tile_pack"},
-    "dot.hpp": {"tile_dot"},
+    "dot.hpp": {"tile_dot", "tile_dot_pairs"},
     "dot_in_place.hpp": {"tile_dot_in_place"},
 }
 """Files that a kernel has only with one of these operations."""
@@ -101,7 +101,7 @@ class Cpu(Target):
         cols = next((round_up(n, self.micro[1]) for n in SHORT_KEYS if key_len <= n), None)
         bc = schedule.bc or (cols if not schedule.split_keys else None)
         few = next((n for n in ROW_STEPS if rows <= n), None)
-        packs = schedule.panel or schedule.hoist_packs
+        packs = schedule.panel or schedule.hoist_packs or schedule.products != "float32"
         if few and not packs and schedule.group_rows is not False and (schedule.br or 0) <= ROW_STEPS[-1]:
             br, parts = schedule.br or few, schedule.split_keys
             can_split = schedule.order == "q-outer" and schedule.lazy_rescale
