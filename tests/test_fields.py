@@ -16,7 +16,7 @@ from flashgen.cli.main import app
 from flashgen.emission import emit, variant
 from flashgen.targets import Target, find
 
-PROBLEM = Problem(8, 8, "float32", "bottom-right")
+PROBLEM = Problem(8, 8, "bfloat16", "bottom-right")
 SCHEDULE = Schedule(br=4, bc=4, hoist_packs=False)
 OTHER: dict[str, Any] = {
     "head_dim": 9,
@@ -33,13 +33,14 @@ OTHER: dict[str, Any] = {
     "group_rows": True,
     "rescale_threshold": 0.1,
     "split_keys": 8,
+    "products": "bfloat16",
 }
 FIELDS = [f.name for kind in (Problem, Schedule) for f in fields(kind)]
 
 
 def pair(field: str) -> list[tuple[Problem, Schedule, Target]]:
     """Two variants that differ in this field."""
-    target = find("avx2")
+    target = find("avx512bf16")
     base = target.complete(PROBLEM, SCHEDULE)
     if hasattr(PROBLEM, field):
         return [(PROBLEM, base, target), (replace(PROBLEM, **{field: OTHER[field]}), base, target)]

@@ -29,10 +29,11 @@ OFF: dict[str, dict[str, Any]] = {
     "lazy_rescale": {"lazy_rescale": False, "split_keys": 0},
     "causal_skip": {"causal_skip": False},
     "hoist_packs": {"hoist_packs": False},
-    "panel": {"panel": 0, "hoist_packs": False},
+    "panel": {"panel": 0, "hoist_packs": False, "products": "float32"},
     "group_rows": {"group_rows": False},
     "rescale_threshold": {"rescale_threshold": 0.0},
     "split_keys": {"split_keys": 0},
+    "products": {"products": "float32"},
 }
 """Fields of a schedule, and what switches each off: with what cannot be without it."""
 

@@ -19,6 +19,7 @@ from flashgen.cli.options import (
     LazyRescale,
     Order,
     Panel,
+    Products,
     RescaleThreshold,
     SplitKeys,
     make_schedule,
@@ -53,6 +54,7 @@ def emit(
     group_rows: GroupRows = None,
     rescale_threshold: RescaleThreshold = 0.0,
     split_keys: SplitKeys = None,
+    products: Products = "float32",
     output: Annotated[
         Path | None,
         typer.Option(

@@ -22,6 +22,7 @@ from flashgen.cli.options import (
     LazyRescale,
     Order,
     Panel,
+    Products,
     RescaleThreshold,
     SplitKeys,
     make_schedule,
@@ -98,6 +99,7 @@ def run(
     group_rows: GroupRows = None,
     rescale_threshold: RescaleThreshold = 0.0,
     split_keys: SplitKeys = None,
+    products: Products = "float32",
     threads: Annotated[
         int | None,
         typer.Option(
@@ -248,7 +250,7 @@ def compute(
         probe = make_probe(machine, used)
         timing = time_beside_probes(call, probe, repeat, lambda: bars.advance(step))
         bars.update(step, description="checking", total=batch * hq, completed=0)
-        expected = expect(problem, q, k, v, factor, lambda: bars.advance(step))
+        expected = expect(problem, q, k, v, factor, lambda: bars.advance(step), schedule.products)
     o_deviation, lse_deviation = expected.deviations(o, lse)
     return Result(
         arrays,
