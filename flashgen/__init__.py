@@ -13,9 +13,10 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from flashgen import errors
+    from flashgen import errors, mods
     from flashgen.api import attention, compile, emit
     from flashgen.problem import Problem
+    from flashgen.runtime.merge import merge
     from flashgen.schedule import FA1, FA2, Schedule
 
 _HOMES = {
@@ -27,9 +28,11 @@ _HOMES = {
     "compile": "api",
     "emit": "api",
     "errors": "errors",
+    "merge": "runtime.merge",
+    "mods": "mods",
 }
 
-__all__ = ["FA1", "FA2", "Problem", "Schedule", "attention", "compile", "emit", "errors"]
+__all__ = ["FA1", "FA2", "Problem", "Schedule", "attention", "compile", "emit", "errors", "merge", "mods"]
 
 
 def __getattr__(name: str) -> object:

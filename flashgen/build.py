@@ -8,8 +8,10 @@ What differs from the paper's listing:
   that what belongs to a key head stands outside r.
 - The state is kept in a float32 workspace whatever the storage type; o and lse are written once, in an
   epilogue. lse = m + ln l is what FlashAttention-2 keeps for the backward pass.
-- A predicate says which (row, key) pairs are visible: inside both lengths, and below the diagonal where
-  the problem is causal. An invisible score is -inf, and an invisible value takes no part in the product.
+- A predicate says which (row, key) pairs are visible: inside both lengths, below the diagonal where the
+  problem is causal, and where its mask holds. An invisible score is -inf, and an invisible value takes no
+  part in the product. Where a problem's own score gives -inf, the key is invisible, too.
+- A sink is one more logit in a row's sum; what is found of the keys meets it in the epilogue.
 - A row that has seen no key yet has m = -inf and l = 0; `finite` and `nonzero` guard the two places
   where that would give NaN.
 """
@@ -17,14 +19,26 @@ What differs from the paper's listing:
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from xdsl.builder import ImplicitBuilder
 from xdsl.dialects import func
-from xdsl.dialects.builtin import DYNAMIC_INDEX, MemRefType, ModuleOp, TensorType
-from xdsl.ir import Attribute, Block, Region, SSAValue
+from xdsl.dialects.builtin import DYNAMIC_INDEX, MemRefType, ModuleOp, TensorType, i32, i64
+from xdsl.ir import Attribute, SSAValue
 
 from flashgen.analysis.extents import name_extents
+from flashgen.build_expression import (
+    NK,
+    NQ,
+    ZERO,
+    Scalars,
+    Tiles,
+    conjuncts,
+    mask,
+    may_hide,
+    stated_masks,
+)
+from flashgen.ir.compare import CompareOp
 from flashgen.ir.compute import DotOp, RowMaxOp, RowSumOp, SelectOp
 from flashgen.ir.construct import (
     add,
@@ -48,58 +62,67 @@ from flashgen.ir.construct import (
     nonzero,
     real,
     rows,
-    sub,
     subf,
 )
-from flashgen.ir.memory import LoadOp, StoreOp
-from flashgen.ir.regions import MaskOp, YieldOp
-from flashgen.ir.types import NEG_INF, bf16, f16, f32, index, strided, tile
+from flashgen.ir.memory import ElementOp, LoadOp, StoreOp
+from flashgen.ir.types import NEG_INF, bf16, f16, f32, i1, index, strided, tile
 from flashgen.problem import Problem
 
 STORAGE: dict[str, Attribute] = {"float32": f32, "float16": f16, "bfloat16": bf16}
+ELEMENTS: dict[str, Attribute] = {"bool": i1, "int32": i32, "int64": i64, **STORAGE}
+"""What the arrays of masks and scores hold."""
 
 
 def build(problem: Problem, br: int, bc: int) -> ModuleOp:
     """The FlashAttention-1 module for query tiles of ``br`` rows and key tiles of ``bc`` rows.
 
-    One function `@attention(q, k, v, o, lse, scale)`: q (B, Hq, Nq, D), k (B, Hkv, Nk, D),
-    v (B, Hkv, Nk, Dv), o (B, Hq, Nq, Dv) in the storage type, lse (B, Hq, Nq) and scale float32. All
-    extents but D and Dv, and all strides, are run-time values; extents of one name here are equal, and named
-    so on the function's arguments (analysis.extents).
+    One function `@attention(q, k, v, o, lse, ARRAYS..., scale, SCALARS...)`: q (B, Hq, Nq, D),
+    k (B, Hkv, Nk, D), v (B, Hkv, Nk, Dv), o (B, Hq, Nq, Dv) in the storage type, lse (B, Hq, Nq) and scale
+    float32; the problem's arrays and scalars, of their own types. All extents but D and Dv, and all strides,
+    are run-time values; extents of one name here are equal, and named so on the function's arguments
+    (analysis.extents).
     """
     storage, d, dv = STORAGE[problem.dtype], problem.head_dim, problem.head_dim_v
+    arrays = {a.name: strided(*[None] * a.rank, element=ELEMENTS[a.dtype]) for a in problem.arrays}
+    scalars = {s.name: index if s.kind == "index" else f32 for s in problem.scalars}
     params: dict[str, Attribute] = {
         "q": strided(None, None, None, d, element=storage),
         "k": strided(None, None, None, d, element=storage),
         "v": strided(None, None, None, dv, element=storage),
         "o": strided(None, None, None, dv, element=storage),
         "lse": strided(None, None, None),
+        **arrays,
         "scale": f32,
+        **scalars,
     }
     function = func.FuncOp("attention", (list(params.values()), []))
     rows, keys = ["B", "Hq", "Nq"], ["B", "Hkv", "Nk"]
-    name_extents(function, [[*rows, "D"], [*keys, "D"], [*keys, "Dv"], [*rows, "Dv"], rows, []])
+    extents = [[*rows, "D"], [*keys, "D"], [*keys, "Dv"], [*rows, "Dv"], rows]
+    name_extents(function, [*extents, *[[]] * (len(params) - len(extents))])
     for arg, name in zip(function.body.block.args, params, strict=True):
         arg.name_hint = name
     with ImplicitBuilder(function.body.block):
-        Forward(problem, br, bc, *function.body.block.args).build()
+        Forward(problem, br, bc, dict(zip(params, function.body.block.args, strict=True))).build()
         func.ReturnOp()
     return ModuleOp([function])
 
 
 @dataclass
 class Forward:
-    """The function's body; the fields are its arguments."""
+    """The function's body. args: its arguments, by name."""
 
     problem: Problem
     br: int
     bc: int
-    q: SSAValue
-    k: SSAValue
-    v: SSAValue
-    o: SSAValue
-    lse: SSAValue
-    scale: SSAValue
+    args: dict[str, SSAValue]
+    scope: Scalars = field(init=False)
+    """What is known of the batch."""
+
+    def __post_init__(self) -> None:
+        self.q, self.k, self.v, self.o, self.lse, self.scale = (
+            self.args[name] for name in ("q", "k", "v", "o", "lse", "scale")
+        )
+        self.masks, self.score = stated_masks(self.problem)
 
     def build(self) -> None:
         self.c0, c1, c2 = (named(f"c{n}", const(n)) for n in (0, 1, 2))
@@ -108,8 +131,11 @@ class Forward:
         batch, heads = named("B", dim(self.q, self.c0)), named("Hq", dim(self.q, c1))
         kv_heads = named("Hkv", dim(self.k, c1))
         self.nq, self.nk = named("Nq", dim(self.q, c2)), named("Nk", dim(self.k, c2))
-        if self.problem.causal == "bottom-right":
-            self.offset = named("offset", sub(self.nk, self.nq))
+        top = Scalars(self.args)
+        for e, value in ((ZERO, self.c0), (NQ, self.nq), (NK, self.nk)):
+            top.set(e, value)
+        for e in (*self.masks, self.score):
+            top.hoist(e)
         group = named("group", floordiv(heads, kv_heads))
 
         def over_group(b: SSAValue, g: SSAValue) -> None:
@@ -117,6 +143,9 @@ class Forward:
             loop("r", self.c0, group, c1, lambda r: self.head(b, g, named("h", add(first, r))))
 
         def over_kv_heads(b: SSAValue) -> None:
+            self.scope = top.within(b=b)
+            for e in (*self.masks, self.score):
+                self.scope.hoist(e, frozenset("b"))
             loop("g", self.c0, kv_heads, c1, lambda g: over_group(b, g))
 
         loop("b", self.c0, batch, c1, over_kv_heads)
@@ -167,8 +196,13 @@ class Forward:
 
         x = DotOp(qi, kj, transpose=True).result
         x = mulf(x, rows(self.scale, x))
-        visible = self.visible(i, j)
-        s = named("s", SelectOp(visible, x, fill(self.neg_inf, tile(self.br, self.bc))).result)
+        scope, shape = self.scope.within(h=h), (self.br, self.bc)
+        t = Tiles(scope, i, j, shape, x).value(self.score)
+        visible = self.visible(scope, i, j)
+        hidden = fill(self.neg_inf, tile(*shape))
+        if may_hide(self.score):
+            visible = named("seen", both(visible, CompareOp("une", t, hidden).result))
+        s = named("s", SelectOp(visible, t, hidden).result)
         m_tile = named("m_tile", RowMaxOp(s).result)
         tile_top = named("tile_top", finite(m_tile))
         p = named("p", exp(subf(s, rows(tile_top, s))))
@@ -189,25 +223,38 @@ class Forward:
         StoreOp(l_new, self.l, [i])
         StoreOp(m_new, self.m, [i])
 
-    def visible(self, i: SSAValue, j: SSAValue) -> SSAValue:
+    def visible(self, scope: Scalars, i: SSAValue, j: SSAValue) -> SSAValue:
         """The one place that says which keys a row sees, on absolute positions."""
-        block = Block(arg_types=[index, index])
-        row, col = block.args
-        row.name_hint, col.name_hint = "row", "col"
-        mask = MaskOp(i, j, Region(block), (self.br, self.bc))
-        with ImplicitBuilder(block):
+
+        def predicate(row: SSAValue, col: SSAValue) -> SSAValue:
+            here = scope.within(q=row, k=col)
             inside = both(compare(col, "slt", self.nk), compare(row, "slt", self.nq))
-            if self.problem.causal:
-                bottom_right = self.problem.causal == "bottom-right"
-                position = add(row, self.offset) if bottom_right else row
-                inside = both(inside, compare(col, "sle", position))
-            YieldOp(inside)
-        return named("visible", mask.result)
+            for e, holds in (each for whole in self.masks for each in conjuncts(whole)):
+                inside = both(inside, here.condition(e, holds))
+            return inside
+
+        return named("visible", mask(i, j, (self.br, self.bc), i1, predicate))
 
     def finish(self, b: SSAValue, h: SSAValue, i: SSAValue) -> None:
         """The epilogue: o and lse from the state."""
         acc = named("o_i", LoadOp(self.acc, [i, self.c0], self.acc_tile).result)
-        StoreOp(acc, self.o, [b, h, i, self.c0])
+        if not self.problem.sink:
+            StoreOp(acc, self.o, [b, h, i, self.c0])
         m_i = named("m_i", LoadOp(self.m, [i], self.row_tile).result)
         l_i = named("l_i", LoadOp(self.l, [i], self.row_tile).result)
-        StoreOp(named("lse_i", addf(finite(m_i), log(l_i))), self.lse, [b, h, i])
+        lse = named("lse_i", addf(finite(m_i), log(l_i)))
+        if self.problem.sink:
+            acc, lse = self.with_sink(h, i, acc, lse)
+            StoreOp(acc, self.o, [b, h, i, self.c0])
+        StoreOp(lse, self.lse, [b, h, i])
+
+    def with_sink(self, h: SSAValue, i: SSAValue, acc: SSAValue, lse: SSAValue) -> tuple[SSAValue, SSAValue]:
+        """o and lse where the head's sink is one more logit, without a value: ln(e^lse + e^sink), and o times
+        the share of the sum that is not the sink's. A sink of -inf leaves both as they are, to the bit."""
+        row = self.args["sink"]
+        sink = named("sink_i", mask(i, self.c0, (self.br,), f32, lambda *_: ElementOp(row, [h]).result))
+        top = named("sink_top", finite(maxf(lse, sink)))
+        kept = named("kept", exp(subf(lse, top)))
+        total = named("with_sink", addf(kept, exp(subf(sink, top))))
+        share = named("share", divf(kept, nonzero(total)))
+        return mulf(acc, rows(share, acc)), named("lse_sink", addf(top, log(total)))

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from importlib.metadata import version
 
 from xdsl.passes import ModulePass
 
 from flashgen.errors import InvalidArgument
+from flashgen.expression import Expression
+from flashgen.notation import declare
 from flashgen.passes.pipeline import After, lower
 from flashgen.plan.barriers import with_barriers
 from flashgen.plan.launch import LaunchPlan, launch_plan
@@ -18,6 +21,9 @@ from flashgen.problem import Problem
 from flashgen.render import Walker, languages
 from flashgen.schedule import Schedule
 from flashgen.targets.base import Target
+
+MODS = ("mask", "score", "sink")
+"""What a problem may have beside the numbers that a command line states."""
 
 
 @dataclass(frozen=True)
@@ -52,6 +58,9 @@ def emit(
     """
     if with_main and target.language != "cpp":
         raise InvalidArgument("with_main", with_main, f"target {target.name} has none; those in C++ do")
+    if with_main and (problem.mask is not None or problem.score is not None or problem.sink):
+        allowed = "a problem without mask, score and sink is allowed: the program knows no other definition"
+        raise InvalidArgument("with_main", with_main, allowed)
     schedule = target.complete(problem, schedule)
     name, language = variant(problem, schedule, target), languages(target.language)
     kernel = kernel_plan(problem, schedule, target, passes, after)
@@ -67,6 +76,7 @@ def emit(
         ),
         version=version("flashgen"),
         problem=problem,
+        stated=stated(problem),
         schedule=schedule,
         target=target,
         layers=[f"{target.language}/{name}" for name in target.layers(problem, kernel)],
@@ -107,13 +117,23 @@ def kernel_plan(
 ) -> KernelPlan:
     """What is emitted for a complete schedule; ``passes`` in place of its own, ``after`` sees each stage."""
     module = lower(problem, schedule, after, passes)
-    kernel = plan(module, target.layout, languages(target.language).reserved)
+    tensors = {f"{array.name}_tensor" for array in problem.arrays}  # as the kernel's parameters are called
+    kernel = plan(module, target.layout, languages(target.language).reserved | tensors)
     return with_barriers(kernel) if target.block_threads else kernel
 
 
 def variant(problem: Problem, schedule: Schedule, target: Target) -> str:
     """The kernel's name, made of every field of a complete schedule: a file name and a C identifier."""
     return f"{problem.name}_{schedule.name}_{target.name}"
+
+
+def stated(problem: Problem) -> str:
+    """The problem in one line, expressions as Python writes them, without what is not asked for."""
+    parts = {f.name: getattr(problem, f.name) for f in fields(problem)}
+    shown = [
+        f"{n}={v if isinstance(v, Expression) else repr(v)}" for n, v in parts.items() if n not in MODS or v
+    ]
+    return f"Problem({', '.join(shown)})"
 
 
 def command(problem: Problem, schedule: Schedule, target: Target) -> str:
@@ -124,6 +144,14 @@ def command(problem: Problem, schedule: Schedule, target: Target) -> str:
     words.append(f"--dtype {problem.dtype}")
     if problem.causal:
         words.append(f"--causal {problem.causal}")
+    for option, e in (("--mask", problem.mask), ("--score", problem.score)):
+        if e is not None:
+            words.append(f"{option} {shlex.quote(str(e))}")
+    arrays = problem.arrays[:-1] if problem.sink else problem.arrays
+    if read := [*arrays, *problem.scalars]:
+        words.append(f"--inputs {shlex.quote(declare(read))}")
+    if problem.sink:
+        words.append("--sink")
     words += [f"--order {schedule.order}", f"--br {schedule.br}", f"--bc {schedule.bc}"]
     words.append("--lazy-rescale" if schedule.lazy_rescale else "--no-lazy-rescale")
     if schedule.rescale_threshold:

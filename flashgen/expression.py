@@ -15,14 +15,19 @@ number), "bool" or "float" (the type computed in). The leaves:
 What lies beyond an array's bounds reads as 0 (False). The other operations are in ``OPERATIONS``; ``gt`` and
 ``ge`` are not among them: they are ``lt`` and ``le`` with their sides changed, so that one thing is said in
 one way.
+
+A tree is at most ``DEEPEST`` operations deep and ``LARGEST`` large, so that every walk of one ends, and
+Python reads back what it prints. Its text is Python: flashgen.notation has the way back.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 POSITIONS, LENGTHS = ("b", "h", "q", "k"), ("Nq", "Nk")
+DEEPEST, LARGEST = 100, 10_000
 KINDS = {
     "bool": "bool",
     "int32": "index",
@@ -85,9 +90,12 @@ class Scalar:
     kind: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class Expression:
-    """One operation, and what it is of. Raises ValueError where the parts do not fit."""
+    """One operation, and what it is of. Raises ValueError where the parts do not fit.
+
+    Two are equal where they are built alike: 1, 1.0 and True are three constants, and -0.0 is not 0.0.
+    """
 
     op: str
     args: tuple[Expression, ...] = ()
@@ -106,10 +114,28 @@ class Expression:
             fit = not self.args and self.op in ("position", "length", "score", "constant", "scalar")
         if not fit:
             raise ValueError(f"{self.op} of {', '.join(a.kind for a in self.args) or 'nothing'}")
+        if self.op == "constant":
+            check_constant(self.value)
+        self._note("_kind", self._find_kind())
+        self._note("depth", 1 + max((a.depth for a in self.args), default=0))
+        self._note("size", 1 + sum(a.size for a in self.args))
+        if self.depth > DEEPEST or self.size > LARGEST:
+            raise ValueError(f"an expression more than {DEEPEST} deep, or of more than {LARGEST} operations")
+        value = self.value.hex() if isinstance(self.value, float) else self.value
+        self._note("_key", (self.op, self.args, type(self.value), value))
+        self._note("_hash", hash(self._key))
 
-    @property
-    def kind(self) -> str:
-        """ "index", "bool" or "float"."""
+    def _note(self, name: str, value: object) -> None:
+        """Worked out once: kernels are looked up by expressions at every call."""
+        object.__setattr__(self, name, value)
+
+    depth: int = field(init=False)
+    size: int = field(init=False)
+    _kind: str = field(init=False)
+    _key: tuple = field(init=False)
+    _hash: int = field(init=False)
+
+    def _find_kind(self) -> str:
         if self.op in OPERATIONS:
             return OPERATIONS[self.op][2] or self.args[-1].kind
         if isinstance(self.value, Array | Scalar):
@@ -117,6 +143,26 @@ class Expression:
         if self.op == "constant":
             return {bool: "bool", int: "index", float: "float"}[type(self.value)]  # pyright: ignore
         return "float" if self.op == "score" else "index"
+
+    @property
+    def kind(self) -> str:
+        """ "index", "bool" or "float"."""
+        return self._kind
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (
+            isinstance(other, Expression) and self._hash == other._hash and self._key == other._key
+        )
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __reduce__(self) -> tuple:
+        return Expression, (
+            self.op,
+            self.args,
+            self.value,
+        )  # not the hash, which another process has otherwise
 
     def walk(self) -> Iterator[Expression]:
         """This expression and all that it is made of, arguments first, each as often as it stands there."""
@@ -127,35 +173,61 @@ class Expression:
     def __str__(self) -> str:
         return spell(self)
 
+    __repr__ = __str__
 
+
+def check_constant(value: object) -> None:
+    """Raise ValueError unless it is a bool, a whole number of 64 bits or a number that is not NaN."""
+    if type(value) not in (bool, int, float):
+        raise ValueError(f"a constant of type {type(value).__name__}")
+    if isinstance(value, int) and not -(2**63) <= value < 2**63:
+        raise ValueError("a whole number of more than 64 bits")
+    if isinstance(value, float) and math.isnan(value):
+        raise ValueError("a constant that is NaN")
+
+
+OR, AND, NOT, COMPARE, SUM, PRODUCT, NEGATIVE, ATOM = range(8)
 SYMBOLS = {
-    "add": "+",
-    "sub": "-",
-    "mul": "*",
-    "div": "/",
-    "floordiv": "//",
-    "mod": "%",
-    "lt": "<",
-    "le": "<=",
-    "eq": "==",
-    "ne": "!=",
-    "and": "and",
-    "or": "or",
+    "or": ("or", OR),
+    "and": ("and", AND),
+    "lt": ("<", COMPARE),
+    "le": ("<=", COMPARE),
+    "eq": ("==", COMPARE),
+    "ne": ("!=", COMPARE),
+    "add": ("+", SUM),
+    "sub": ("-", SUM),
+    "mul": ("*", PRODUCT),
+    "div": ("/", PRODUCT),
+    "floordiv": ("//", PRODUCT),
+    "mod": ("%", PRODUCT),
 }
+"""How Python writes an operation, and how strongly that binds."""
 
 
 def spell(e: Expression) -> str:
-    """The expression as Python writes it, every operation in parentheses."""
-    args = [spell(a) for a in e.args]
+    """The expression as Python writes it, in parentheses where another tree would be read without them."""
+    return _spell(e)[0]
+
+
+def _spell(e: Expression) -> tuple[str, int]:
+    """The text, and how strongly its outermost operation binds."""
     if e.op in SYMBOLS:
-        return f"({args[0]} {SYMBOLS[e.op]} {args[1]})"
+        symbol, strength = SYMBOLS[e.op]
+        # a - b - c is (a - b) - c; comparisons in a row are something else; `and` within `or` is for readers
+        left = _inside(e.args[0], strength + (strength == COMPARE), e.op)
+        return f"{left} {symbol} {_inside(e.args[1], strength + 1, e.op)}", strength
     if e.op == "not":
-        return f"(not {args[0]})"
+        return f"not {_inside(e.args[0], NOT)}", NOT
     if e.op == "element":
         assert isinstance(e.value, Array)
-        return f"{e.value.name}[{', '.join(args)}]"
+        return f"{e.value.name}[{', '.join(map(spell, e.args)) or '()'}]", ATOM
     if e.op in OPERATIONS:
-        return f"{e.op}({', '.join(args)})"
-    if isinstance(e.value, Scalar):
-        return e.value.name
-    return "score" if e.op == "score" else str(e.value)
+        return f"{e.op}({', '.join(map(spell, e.args))})", ATOM
+    if e.op == "constant":
+        return str(e.value), NEGATIVE if str(e.value)[0] == "-" else ATOM
+    return e.value.name if isinstance(e.value, Scalar) else str(e.value or e.op), ATOM
+
+
+def _inside(e: Expression, least: int, within: str = "") -> str:
+    text, strength = _spell(e)
+    return text if strength >= least and (within, e.op) != ("or", "and") else f"({text})"

@@ -14,13 +14,14 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from xdsl.dialects import arith, func, math, memref, scf
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Attribute, Block, Operation, SSAValue
 from xdsl.traits import IsTerminator
 
 from flashgen.analysis.extents import names_of
+from flashgen.interpret_arrays import Array, GroupedRows, Violation, lookup, window
+from flashgen.ir.compare import PREDICATES, CompareOp
 from flashgen.ir.compute import (
     BroadcastOp,
     DotOp,
@@ -32,17 +33,21 @@ from flashgen.ir.compute import (
     ScaleRowsOp,
     SelectOp,
 )
-from flashgen.ir.memory import GroupRowsOp, LoadOp, StoreOp
+from flashgen.ir.memory import ElementOp, ExtremesOp, FetchOp, GroupRowsOp, LoadOp, StoreOp
 from flashgen.ir.regions import MaskOp, RowSpanOp, SweepOp
-from flashgen.ir.types import bf16, element_of, f16, shape_of
+from flashgen.ir.types import bf16, element_of, f16, i1, shape_of
 
-Array = NDArray[Any]
+REAL_ORDERINGS: dict[int, Callable[..., Any]] = {
+    1: np.equal,
+    4: np.less,
+    5: np.less_equal,
+    9: lambda a, b: ~np.less_equal(a, b),
+    10: lambda a, b: ~np.less(a, b),
+    13: np.not_equal,
+}
+"""By arith.cmpf's encoding, as far as tile.compare has it."""
 ORDERINGS = (np.equal, np.not_equal, np.less, np.less_equal, np.greater, np.greater_equal)
 """By arith.cmpi's encoding."""
-
-
-class Violation(AssertionError):
-    """A module says of itself what is not so, or touches what is not there."""
 
 
 def interpret(
@@ -132,6 +137,9 @@ SIMPLE: dict[type[Operation], Callable[..., Any]] = {
     arith.MulfOp: np.multiply,
     arith.DivfOp: np.divide,
     arith.MaximumfOp: np.maximum,
+    arith.MinimumfOp: np.minimum,
+    arith.IndexCastOp: lambda a: a,
+    math.AbsFOp: np.abs,
     arith.SelectOp: np.where,
     SelectOp: np.where,
     math.ExpOp: np.exp,
@@ -149,6 +157,17 @@ def constant(frame: Frame, op: arith.ConstantOp) -> Any:
 
 def compare(frame: Frame, op: arith.CmpiOp, a: Any, b: Any) -> Any:
     return ORDERINGS[op.predicate.value.data](a, b)
+
+
+def compare_reals(frame: Frame, op: arith.CmpfOp | CompareOp, a: Any, b: Any) -> Any:
+    number = PREDICATES[op.predicate.data] if isinstance(op, CompareOp) else op.predicate.value.data
+    if number not in REAL_ORDERINGS:
+        raise Violation(f"{op.name} {number} has no meaning here")
+    return REAL_ORDERINGS[number](a, b)
+
+
+def to_real(frame: Frame, op: arith.SIToFPOp, n: Any) -> Any:
+    return np.asarray(n).astype(frame.dtype)[()]
 
 
 def truncate(frame: Frame, op: arith.TruncFOp, x: Any) -> Any:
@@ -170,19 +189,6 @@ def numpy_type(element: Attribute, computed: type) -> type:
     return np.float16 if element == f16 else computed
 
 
-def window(array: Array, indices: Sequence[int], shape: Sequence[int]) -> tuple[Any, Any]:
-    """Where a tile at these indices lies in an array, and which part of the tile that is."""
-    lead = len(indices) - len(shape)
-    if any(not 0 <= i < n for i, n in zip(indices[:lead], array.shape, strict=False)):
-        raise Violation(f"index {tuple(map(int, indices))} lies outside an array of shape {array.shape}")
-    if any(i < 0 for i in indices[lead:]):
-        raise Violation(f"a tile starts at {tuple(map(int, indices))}, before the array does")
-    bounds = zip(indices[lead:], shape, array.shape[lead:], strict=True)
-    inside = [max(0, min(n, size - i)) for i, n, size in bounds]
-    there = tuple(slice(i, i + n) for i, n in zip(indices[lead:], inside, strict=True))
-    return (*indices[:lead], *there), tuple(slice(0, n) for n in inside)
-
-
 def load(frame: Frame, op: LoadOp, array: Array, *indices: int) -> Array:
     shape = shape_of(op.result)
     out = np.zeros(shape, numpy_type(element_of(op.result), frame.dtype))
@@ -200,25 +206,23 @@ def store(frame: Frame, op: StoreOp, tile: Array, array: Array, *indices: int) -
     return []
 
 
-class GroupedRows:
-    """An array (B, Hq, Nq, ...) as (B, heads, rows, ...): see tile.group_rows."""
+def fetch(frame: Frame, op: FetchOp, array: Array, *indices: int) -> Sequence[Any]:
+    """Nothing; but it is of an array's tiles, as loads are."""
+    window(array, indices, op.tile_type.get_shape())
+    return []
 
-    def __init__(self, source: Array, heads: int, rows: int):
-        if heads * rows != source.shape[1] * source.shape[2]:
-            raise Violation(f"{heads} groups of {rows} rows are not all rows of shape {source.shape}")
-        self._source, self.shape = source, (source.shape[0], heads, rows, *source.shape[3:])
 
-    def _place(self, index: tuple[Any, ...]) -> tuple[Any, ...]:
-        """Where the elements lie in the source; at least the first two of the indices are numbers."""
-        b, g, rows, *others = index
-        n, length = np.arange(self.shape[2])[rows], max(self._source.shape[2], 1)
-        return b, g * (self.shape[2] // length) + n // length, n % length, *others
+def element(frame: Frame, op: ElementOp, array: Array, *indices: Any) -> Any:
+    found = lookup(array, indices)
+    return found if found.dtype.kind == "b" else found.astype(frame.dtype if found.dtype.kind == "f" else int)
 
-    def __getitem__(self, index: tuple[Any, ...]) -> Array:
-        return self._source[self._place(index)]
 
-    def __setitem__(self, index: tuple[Any, ...], values: Array) -> None:
-        self._source[self._place(index)] = values
+def extremes(frame: Frame, op: ExtremesOp, array: Array, *box: int) -> Sequence[Any]:
+    rank = array.ndim
+    sides = [np.arange(a, b + 1) for a, b in zip(box[:rank], box[rank:], strict=True)]
+    found = lookup(array, np.meshgrid(*sides, indexing="ij"))
+    kind = bool if found.dtype.kind == "b" else int
+    return (kind(found.min()), kind(found.max())) if found.size else (kind(0), kind(0))
 
 
 def group_rows(frame: Frame, op: GroupRowsOp, source: Array, heads: int, rows: int) -> GroupedRows:
@@ -316,10 +320,14 @@ def row_sum(frame: Frame, op: RowSumOp, x: Array, span: Array | None = None) -> 
     return reduce("add", x, within(span, x.shape))
 
 
-def mask(frame: Frame, op: MaskOp, i: int, j: int) -> Array:
-    rows, cols = shape_of(op.result)
-    (inside,) = frame.block(op.body.block, [i + np.arange(rows)[:, None], j + np.arange(cols)[None]])
-    return np.broadcast_to(inside, (rows, cols))
+def mask(frame: Frame, op: MaskOp, i: int, j: int, span: Array | None = None) -> Array:
+    rows, *cols = shape_of(op.result)
+    (found,) = frame.block(
+        op.body.block, [i + np.arange(rows)[:, None], j + np.arange(cols[0] if cols else 1)[None]]
+    )
+    kind = bool if element_of(op.result) == i1 else frame.dtype
+    out = np.broadcast_to(found, (rows, *(cols or [1]))).astype(kind)
+    return unspecified(within(span, out.shape), out) if cols else out[:, 0]
 
 
 def row_span(frame: Frame, op: RowSpanOp, i: int, j: int) -> Array:
@@ -329,12 +337,17 @@ def row_span(frame: Frame, op: RowSpanOp, i: int, j: int) -> Array:
     return np.stack([lo, np.clip(hi, lo, op.width)], axis=1)
 
 
+def unspecified(part: Array, x: Array) -> Array:
+    """x, and outside a part NaN; of a mask, which has no NaN, the opposite."""
+    return np.where(part, x, ~x if x.dtype.kind == "b" else x.dtype.type(np.nan))
+
+
 def sweep(frame: Frame, op: SweepOp, *operands: Array) -> Sequence[Array]:
     inputs = [x[:, None] if x.ndim == 1 else x for x in map(frame.get, op.inputs)]
     part = within(frame.get(op.over), op.shape)
     outs = [np.broadcast_to(x, op.shape) for x in frame.block(op.body.block, inputs)]
     return [
-        np.where(part, x, x.dtype.type(np.nan)) if kind is None else reduce(kind, x, part)
+        unspecified(part, x) if kind is None else reduce(kind, x, part)
         for x, kind in zip(outs, op.kinds, strict=True)
     ]
 
@@ -343,6 +356,11 @@ def for_loop(frame: Frame, op: scf.ForOp, start: int, stop: int, step: int, *car
     for i in range(int(start), int(stop), int(step)):
         carried = tuple(frame.block(op.body.block, [i, *carried]))
     return carried
+
+
+def branch(frame: Frame, op: scf.IfOp, condition: Any) -> Sequence[Any]:
+    region = op.true_region if condition else op.false_region
+    return frame.block(region.block, []) if region.blocks else []
 
 
 def parallel(frame: Frame, op: scf.ParallelOp, *operands: Any) -> Sequence[Any]:
@@ -360,6 +378,10 @@ MEANINGS: dict[type[Operation], Callable[..., Any]] = {
     arith.ConstantOp: constant,
     arith.CmpiOp: compare,
     arith.TruncFOp: truncate,
+    arith.CmpfOp: compare_reals,
+    CompareOp: compare_reals,
+    arith.SIToFPOp: to_real,
+    ElementOp: element,
     memref.AllocOp: alloc,
     LoadOp: load,
     GroupRowsOp: group_rows,
@@ -378,7 +400,10 @@ MEANINGS: dict[type[Operation], Callable[..., Any]] = {
 
 EFFECTS: dict[type[Operation], Callable[..., Sequence[Any]]] = {
     StoreOp: store,
+    FetchOp: fetch,
     SweepOp: sweep,
+    ExtremesOp: extremes,
+    scf.IfOp: branch,
     scf.ForOp: for_loop,
     scf.ParallelOp: parallel,
 }

@@ -76,8 +76,8 @@ def part(text: str) -> str:
     return text
 
 
-LOOPS = ("scf_parallel", "scf_for")
-PLACED = ("row", "tile", "narrow", "packed", "pairs", "span")
+LOOPS = ("scf_parallel", "scf_for", "scf_if", "scf_else")
+PLACED = ("row", "tile", "narrow", "mask", "packed", "pairs", "span")
 """Kinds of operands that lie in scratch memory, or in an array."""
 
 
@@ -126,7 +126,9 @@ class Walker:
 
     def value(self, s: Statement) -> str:
         """The expression of a number, whose operands have been spelled."""
-        return str(self.macro(self.language.expressions, s)(s, *(o.name for o in s.ins)))
+        spread = self.language.operations.spread
+        names = (str(spread(o)) if o.kind == "spread" else o.name for o in s.ins)
+        return str(self.macro(self.language.expressions, s)(s, *names))
 
     def extents(self) -> list[str]:
         """What extents of arrays are: `tiles = ceildiv(Nk, 512)`. After ``block``, which inlines numbers.
@@ -153,7 +155,7 @@ class Walker:
 
     def resolve(self, x: Any) -> Any:
         match x:
-            case Operand(kind="constant", value=int() | float() as value):
+            case Operand(kind="constant" | "spread", value=int() | float() as value):
                 return replace(x, name=real(float(value)) if x.element == "f32" else str(value))
             case Operand(memory=Operand()):
                 return replace(x, memory=self.resolve(x.memory), indices=tuple(map(self.resolve, x.indices)))

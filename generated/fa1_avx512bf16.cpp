@@ -2,7 +2,7 @@
 //
 // Written by flashgen 0.1.0; to write it again:
 //   flashgen emit --target avx512bf16 --head-dim 64 --dtype bfloat16 --order kv-outer --br 64 --bc 512 --no-lazy-rescale --no-causal-skip --panel 32 --no-hoist-packs --no-group-rows --products bfloat16
-// Problem: Problem(head_dim=64, head_dim_v=64, dtype='bfloat16', causal=None, mask=None, score=None, sink=False)
+// Problem: Problem(head_dim=64, head_dim_v=64, dtype='bfloat16', causal=None)
 // Schedule: Schedule(order='kv-outer', br=64, bc=512, lazy_rescale=False, causal_skip=False, panel=32, hoist_packs=False, group_rows=False, rescale_threshold=0.0, split_keys=0, products='bfloat16')
 // A remark `by X` names the pass that made what follows; `as stated` is FlashAttention-1's own.
 //
@@ -449,19 +449,38 @@ INLINE void block_product(real *out, isize out_stride, const real *a, isize a_st
   block.store_to(out, out_stride);
 }
 
+// A tile of R x C numbers that is wanted soon, brought into the second-level cache in equal parts beside a product's
+// register blocks: few lines can be waited for at a time, and a panel stays in the first-level cache.
+template <isize R, isize C, class T> struct Fetch {
+  const View<T> tile;
+  INLINE void part(isize n, isize of) const {
+    const isize end = tile.col_stride == 1 ? smaller((n + 1) * R / of, tile.rows) : 0;
+    for (isize r = n * R / of; r < end; ++r)
+      UNROLL for (isize c = 0; c < C; c += 64 / (isize)sizeof(T))
+        _mm_prefetch((const char *)(tile.p + r * tile.row_stride + c), _MM_HINT_T1);
+  }
+};
+template <isize R, isize C, class T, int N> INLINE Fetch<R, C, T> fetch(const Array<T, N> &a, const isize (&index)[N]) {
+  return {view(a, index, R)};
+}
+
 // out = a b, or out + a b: panels outermost, so that one panel stays in the first-level cache.
-template <bool accumulate, isize R, isize C, isize SO, isize K, isize SA, isize P, isize W, class Part>
-INLINE void product(Tile<R, C, SO> out, Tile<R, K, SA> a, Panels<P, K, W> b, const Part &part) {
+template <bool accumulate, isize R, isize C, isize SO, isize K, isize SA, isize P, isize W, class Part, class... Ahead>
+INLINE void product(Tile<R, C, SO> out, Tile<R, K, SA> a, Panels<P, K, W> b, const Part &part, const Ahead &...ahead) {
   static_assert(P * W <= SO && W % lanes == 0, "the panels fit in a padded row");
-  constexpr isize rest = R % micro_rows;
-  for (isize n = 0; n < P; ++n) {
+  constexpr isize rest = R % micro_rows, each = (R + micro_rows - 1) / micro_rows;
+  for (isize n = 0, block = 0; n < P; ++n) {
     const real *const panel = b.p + n * K * W;
-    for (isize r = 0; r < R - rest; r += micro_rows)
+    for (isize r = 0; r < R - rest; r += micro_rows, ++block) {
+      (ahead.part(block, P * each), ...);
       if (part.wants(r, n * W, W))
         block_product<accumulate, micro_rows, K, W / lanes>(out.at(r, n * W), SO, a.at(r, 0), SA, panel, part, r);
-    if constexpr (rest > 0)
+    }
+    if constexpr (rest > 0) {
+      (ahead.part(block++, P * each), ...);
       if (constexpr isize r = R - rest; part.wants(r, n * W, W))
         block_product<accumulate, rest, K, W / lanes>(out.at(r, n * W), SO, a.at(r, 0), SA, panel, part, r);
+    }
   }
 }
 
@@ -844,18 +863,24 @@ INLINE void block_product(real *out, isize out_stride, const bfloat16 *a, isize 
 }
 
 // As product of dot.hpp.
-template <bool accumulate, isize R, isize C, isize SO, isize K, isize SA, isize P, isize N, isize W, class Part>
-INLINE void product(Tile<R, C, SO> out, NarrowTile<R, K, SA> a, Pairs<P, N, W> b, const Part &part) {
+template <bool accumulate, isize R, isize C, isize SO, isize K, isize SA, isize P, isize N, isize W, class Part,
+          class... Ahead>
+INLINE void product(Tile<R, C, SO> out, NarrowTile<R, K, SA> a, Pairs<P, N, W> b, const Part &part,
+                    const Ahead &...ahead) {
   static_assert(P * W <= SO && W % lanes == 0 && K <= 2 * N && 2 * N <= SA, "the panels fit in a padded row");
-  constexpr isize rest = R % micro_rows;
-  for (isize n = 0; n < P; ++n) {
+  constexpr isize rest = R % micro_rows, each = (R + micro_rows - 1) / micro_rows;
+  for (isize n = 0, block = 0; n < P; ++n) {
     const bfloat16 *const panel = b.at(n, 0, 0);
-    for (isize r = 0; r < R - rest; r += micro_rows)
+    for (isize r = 0; r < R - rest; r += micro_rows, ++block) {
+      (ahead.part(block, P * each), ...);
       if (part.wants(r, n * W, W))
         block_product<accumulate, micro_rows, K, W / lanes>(out.at(r, n * W), SO, a.at(r, 0), SA, panel, part, r);
-    if constexpr (rest > 0)
+    }
+    if constexpr (rest > 0) {
+      (ahead.part(block++, P * each), ...);
       if (constexpr isize r = R - rest; part.wants(r, n * W, W))
         block_product<accumulate, rest, K, W / lanes>(out.at(r, n * W), SO, a.at(r, 0), SA, panel, part, r);
+    }
   }
 }
 }  // namespace
@@ -937,7 +962,7 @@ extern "C" int attention_d64_dv64_bf16_full_kv_outer_br64_bc512_eager_noskip_pan
           Reduction<MaxNum> m_tile_row;
           sweep(span.lo(y), span.hi(y), [&](isize x, isize u, auto seen) INLINE_LAMBDA {
             const vec n = load(t.at(y, x));
-            const auto s_1 = n * factor;
+            const auto s_1 = n * all(factor);
             store(s.at(y, x), s_1);
             m_tile_row.take(u, seen, s_1);
           });

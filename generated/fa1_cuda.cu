@@ -2,7 +2,7 @@
 //
 // Written by flashgen 0.1.0; to write it again:
 //   flashgen emit --target cuda --head-dim 64 --dtype float32 --order kv-outer --br 64 --bc 32 --no-lazy-rescale --no-causal-skip --panel 0 --no-hoist-packs --no-group-rows
-// Problem: Problem(head_dim=64, head_dim_v=64, dtype='float32', causal=None, mask=None, score=None, sink=False)
+// Problem: Problem(head_dim=64, head_dim_v=64, dtype='float32', causal=None)
 // Schedule: Schedule(order='kv-outer', br=64, bc=32, lazy_rescale=False, causal_skip=False, panel=0, hoist_packs=False, group_rows=False, rescale_threshold=0.0, split_keys=0, products='float32')
 // A remark `by X` names the pass that made what follows; `as stated` is FlashAttention-1's own.
 //

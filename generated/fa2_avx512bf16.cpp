@@ -2,7 +2,7 @@
 //
 // Written by flashgen 0.1.0; to write it again:
 //   flashgen emit --target avx512bf16 --head-dim 64 --dtype bfloat16 --order q-outer --br 64 --bc 512 --lazy-rescale --causal-skip --panel 32 --hoist-packs --no-group-rows --products bfloat16
-// Problem: Problem(head_dim=64, head_dim_v=64, dtype='bfloat16', causal=None, mask=None, score=None, sink=False)
+// Problem: Problem(head_dim=64, head_dim_v=64, dtype='bfloat16', causal=None)
 // Schedule: Schedule(order='q-outer', br=64, bc=512, lazy_rescale=True, causal_skip=True, panel=32, hoist_packs=True, group_rows=False, rescale_threshold=0.0, split_keys=0, products='bfloat16')
 // A remark `by X` names the pass that made what follows; `as stated` is FlashAttention-1's own.
 //
@@ -449,19 +449,38 @@ INLINE void block_product(real *out, isize out_stride, const real *a, isize a_st
   block.store_to(out, out_stride);
 }
 
+// A tile of R x C numbers that is wanted soon, brought into the second-level cache in equal parts beside a product's
+// register blocks: few lines can be waited for at a time, and a panel stays in the first-level cache.
+template <isize R, isize C, class T> struct Fetch {
+  const View<T> tile;
+  INLINE void part(isize n, isize of) const {
+    const isize end = tile.col_stride == 1 ? smaller((n + 1) * R / of, tile.rows) : 0;
+    for (isize r = n * R / of; r < end; ++r)
+      UNROLL for (isize c = 0; c < C; c += 64 / (isize)sizeof(T))
+        _mm_prefetch((const char *)(tile.p + r * tile.row_stride + c), _MM_HINT_T1);
+  }
+};
+template <isize R, isize C, class T, int N> INLINE Fetch<R, C, T> fetch(const Array<T, N> &a, const isize (&index)[N]) {
+  return {view(a, index, R)};
+}
+
 // out = a b, or out + a b: panels outermost, so that one panel stays in the first-level cache.
-template <bool accumulate, isize R, isize C, isize SO, isize K, isize SA, isize P, isize W, class Part>
-INLINE void product(Tile<R, C, SO> out, Tile<R, K, SA> a, Panels<P, K, W> b, const Part &part) {
+template <bool accumulate, isize R, isize C, isize SO, isize K, isize SA, isize P, isize W, class Part, class... Ahead>
+INLINE void product(Tile<R, C, SO> out, Tile<R, K, SA> a, Panels<P, K, W> b, const Part &part, const Ahead &...ahead) {
   static_assert(P * W <= SO && W % lanes == 0, "the panels fit in a padded row");
-  constexpr isize rest = R % micro_rows;
-  for (isize n = 0; n < P; ++n) {
+  constexpr isize rest = R % micro_rows, each = (R + micro_rows - 1) / micro_rows;
+  for (isize n = 0, block = 0; n < P; ++n) {
     const real *const panel = b.p + n * K * W;
-    for (isize r = 0; r < R - rest; r += micro_rows)
+    for (isize r = 0; r < R - rest; r += micro_rows, ++block) {
+      (ahead.part(block, P * each), ...);
       if (part.wants(r, n * W, W))
         block_product<accumulate, micro_rows, K, W / lanes>(out.at(r, n * W), SO, a.at(r, 0), SA, panel, part, r);
-    if constexpr (rest > 0)
+    }
+    if constexpr (rest > 0) {
+      (ahead.part(block++, P * each), ...);
       if (constexpr isize r = R - rest; part.wants(r, n * W, W))
         block_product<accumulate, rest, K, W / lanes>(out.at(r, n * W), SO, a.at(r, 0), SA, panel, part, r);
+    }
   }
 }
 
@@ -844,18 +863,24 @@ INLINE void block_product(real *out, isize out_stride, const bfloat16 *a, isize 
 }
 
 // As product of dot.hpp.
-template <bool accumulate, isize R, isize C, isize SO, isize K, isize SA, isize P, isize N, isize W, class Part>
-INLINE void product(Tile<R, C, SO> out, NarrowTile<R, K, SA> a, Pairs<P, N, W> b, const Part &part) {
+template <bool accumulate, isize R, isize C, isize SO, isize K, isize SA, isize P, isize N, isize W, class Part,
+          class... Ahead>
+INLINE void product(Tile<R, C, SO> out, NarrowTile<R, K, SA> a, Pairs<P, N, W> b, const Part &part,
+                    const Ahead &...ahead) {
   static_assert(P * W <= SO && W % lanes == 0 && K <= 2 * N && 2 * N <= SA, "the panels fit in a padded row");
-  constexpr isize rest = R % micro_rows;
-  for (isize n = 0; n < P; ++n) {
+  constexpr isize rest = R % micro_rows, each = (R + micro_rows - 1) / micro_rows;
+  for (isize n = 0, block = 0; n < P; ++n) {
     const bfloat16 *const panel = b.at(n, 0, 0);
-    for (isize r = 0; r < R - rest; r += micro_rows)
+    for (isize r = 0; r < R - rest; r += micro_rows, ++block) {
+      (ahead.part(block, P * each), ...);
       if (part.wants(r, n * W, W))
         block_product<accumulate, micro_rows, K, W / lanes>(out.at(r, n * W), SO, a.at(r, 0), SA, panel, part, r);
-    if constexpr (rest > 0)
+    }
+    if constexpr (rest > 0) {
+      (ahead.part(block++, P * each), ...);
       if (constexpr isize r = R - rest; part.wants(r, n * W, W))
         block_product<accumulate, rest, K, W / lanes>(out.at(r, n * W), SO, a.at(r, 0), SA, panel, part, r);
+    }
   }
 }
 }  // namespace
@@ -886,6 +911,11 @@ extern "C" int attention_d64_dv64_bf16_full_q_outer_br64_bc512_lazy_skip_panel32
     (void)team_1;
     const isize b = at_3[0];
     const isize g = at_3[1];
+    // as stated
+    const isize n = g + 1;
+    // by fetch-ahead
+    const isize g_next = n % Hkv;
+    const isize b_next = smaller(b + floordiv(n, Hkv), B - 1);
     // by hoist-packs
     const isize tiles = ceildiv(Nk, 512);
     const Workspace<5, bfloat16> k_panels(*team_1.pool, {tiles, 16, 32, 32, 2});
@@ -912,6 +942,8 @@ extern "C" int attention_d64_dv64_bf16_full_q_outer_br64_bc512_lazy_skip_panel32
       const isize i = at_2[1];
       // as stated
       const isize h = (g * group) + r;
+      // by fetch-ahead
+      const isize h_next = (g_next * group) + r;
       // by narrow-products
       const NarrowTile<64, 64, 64> qi(team_3.scratch + 0);
       read(qi, q, {b, h, i, 0});
@@ -933,17 +965,17 @@ extern "C" int attention_d64_dv64_bf16_full_q_outer_br64_bc512_lazy_skip_panel32
         // by pack, hoist-packs
         const Pairs<16, 32, 32> kj_panels_1(k_panels.at({t_1, 0, 0, 0, 0}));
         const Pairs<2, 256, 32> vj_panels_1(v_panels.at({t_1, 0, 0, 0, 0}));
-        // by pack
+        // by pack, fetch-ahead
         const Tile<64, 512, 512> t_2(team_3.scratch + 27392);
-        product<false>(t_2, qi, kj_panels_1, Everything());
+        product<false>(t_2, qi, kj_panels_1, Everything(), fetch<64, 64>(k, {b_next, g_next, i, 0}), fetch<64, 64>(q, {b_next, h_next, i, 0}));
         // by fold-scale, nan-in-sum, fuse-sweeps
         const Tile<64, 512, 512> s(team_3.scratch + 27392);
         const Rows<64> m_tile(team_3.scratch + 170752);
         for (isize y = 0; y < 64; ++y) {
           Reduction<MaxNum> m_tile_row;
           sweep(0, 512, [&](isize x, isize u, auto seen) INLINE_LAMBDA {
-            const vec n = load(t_2.at(y, x));
-            const auto s_1 = n * factor;
+            const vec n_1 = load(t_2.at(y, x));
+            const auto s_1 = n_1 * all(factor);
             store(s.at(y, x), s_1);
             m_tile_row.take(u, seen, s_1);
           });
@@ -977,8 +1009,8 @@ extern "C" int attention_d64_dv64_bf16_full_q_outer_br64_bc512_lazy_skip_panel32
         for (isize y = 0; y < 64; y += lanes) store(l_new.p + y, (load(l.p + y) * load(alpha.p + y)) + load(l_tile.p + y));
         // by lazy-rescale, accumulate
         scale_rows(acc, alpha);
-        // by lazy-rescale, pack, causal-skip, accumulate
-        product<true>(acc, p_narrow, vj_panels_1, Everything());
+        // by lazy-rescale, pack, causal-skip, accumulate, fetch-ahead
+        product<true>(acc, p_narrow, vj_panels_1, Everything(), fetch<64, 64>(v, {b_next, g_next, i, 0}), fetch<64, 64>(o, {b, h, i, 0}));
         // as stated
         for (isize y = 0; y < 64; y += lanes) store(m.p + y, load(m_new.p + y));
       }
@@ -995,17 +1027,17 @@ extern "C" int attention_d64_dv64_bf16_full_q_outer_br64_bc512_lazy_skip_panel32
           const isize row = i + y;
           span.set(y, j_2, j_2, (row < Nq) ? Nk : j_2, 512);
         }
-        // by pack, mask-to-spans
+        // by pack, mask-to-spans, fetch-ahead
         const Tile<64, 512, 512> t_4(team_3.scratch + 27392);
-        product<false>(t_4, qi, kj_panels_2, Only<64>(span));
+        product<false>(t_4, qi, kj_panels_2, Only<64>(span), fetch<64, 64>(k, {b_next, g_next, i, 0}), fetch<64, 64>(q, {b_next, h_next, i, 0}));
         // by fold-scale, nan-in-sum, mask-to-spans, fuse-sweeps
         const Tile<64, 512, 512> s_3(team_3.scratch + 27392);
         const Rows<64> m_tile_1(team_3.scratch + 170752);
         for (isize y = 0; y < 64; ++y) {
           Reduction<MaxNum> m_tile_1_row;
           sweep(span.lo(y), span.hi(y), [&](isize x, isize u, auto seen) INLINE_LAMBDA {
-            const vec n_1 = load(t_4.at(y, x));
-            const auto s_4 = n_1 * factor;
+            const vec n_2 = load(t_4.at(y, x));
+            const auto s_4 = n_2 * all(factor);
             store(s_3.at(y, x), s_4);
             m_tile_1_row.take(u, seen, s_4);
           });
@@ -1039,20 +1071,18 @@ extern "C" int attention_d64_dv64_bf16_full_q_outer_br64_bc512_lazy_skip_panel32
         for (isize y = 0; y < 64; y += lanes) store(l_new_1.p + y, (load(l.p + y) * load(alpha_1.p + y)) + load(l_tile_1.p + y));
         // by lazy-rescale, accumulate
         scale_rows(acc, alpha_1);
-        // by lazy-rescale, pack, mask-to-spans, accumulate
-        product<true>(acc, p_narrow_2, vj_panels_2, Over<64>(span));
+        // by lazy-rescale, pack, mask-to-spans, accumulate, fetch-ahead
+        product<true>(acc, p_narrow_2, vj_panels_2, Over<64>(span), fetch<64, 64>(v, {b_next, g_next, i, 0}), fetch<64, 64>(o, {b, h, i, 0}));
         // as stated
         for (isize y = 0; y < 64; y += lanes) store(m.p + y, load(m_new_1.p + y));
       }
-      // by lazy-rescale
-      const Rows<64> divisor(team_3.scratch + 170752);
-      for (isize y = 0; y < 64; y += lanes) store(divisor.p + y, replace(load(l.p + y), 0.0f, 1.0f));
-      const Tile<64, 64, 64> o_i(team_3.scratch + 8960);
-      for (isize y = 0; y < 64; ++y)
-        for (isize x = 0; x < 64; x += lanes)
-          store(o_i.at(y, x), load(acc.at(y, x)) / all(divisor[y]));
+      // by reciprocal
+      const Rows<64> inverse(team_3.scratch + 170752);
+      for (isize y = 0; y < 64; y += lanes) store(inverse.p + y, all(1.0f) / replace(load(l.p + y), 0.0f, 1.0f));
+      // by lazy-rescale, reciprocal, accumulate
+      scale_rows(acc, inverse);
       // as stated
-      write(o_i, o, {b, h, i, 0});
+      write(acc, o, {b, h, i, 0});
       const Rows<64> lse_i(team_3.scratch + 27136);
       for (isize y = 0; y < 64; y += lanes) store(lse_i.p + y, (replace(load(m.p + y), -INFINITY, 0.0f) * all(0.693147181f)) + log(load(l.p + y)));
       write(lse_i, lse, {b, h, i});

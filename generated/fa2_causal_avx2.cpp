@@ -2,7 +2,7 @@
 //
 // Written by flashgen 0.1.0; to write it again:
 //   flashgen emit --target avx2 --head-dim 64 --dtype float32 --causal bottom-right --order q-outer --br 64 --bc 512 --lazy-rescale --causal-skip --panel 16 --hoist-packs --no-group-rows
-// Problem: Problem(head_dim=64, head_dim_v=64, dtype='float32', causal='bottom-right', mask=None, score=None, sink=False)
+// Problem: Problem(head_dim=64, head_dim_v=64, dtype='float32', causal='bottom-right')
 // Schedule: Schedule(order='q-outer', br=64, bc=512, lazy_rescale=True, causal_skip=True, panel=16, hoist_packs=True, group_rows=False, rescale_threshold=0.0, split_keys=0, products='float32')
 // A remark `by X` names the pass that made what follows; `as stated` is FlashAttention-1's own.
 //
@@ -447,19 +447,38 @@ INLINE void block_product(real *out, isize out_stride, const real *a, isize a_st
   block.store_to(out, out_stride);
 }
 
+// A tile of R x C numbers that is wanted soon, brought into the second-level cache in equal parts beside a product's
+// register blocks: few lines can be waited for at a time, and a panel stays in the first-level cache.
+template <isize R, isize C, class T> struct Fetch {
+  const View<T> tile;
+  INLINE void part(isize n, isize of) const {
+    const isize end = tile.col_stride == 1 ? smaller((n + 1) * R / of, tile.rows) : 0;
+    for (isize r = n * R / of; r < end; ++r)
+      UNROLL for (isize c = 0; c < C; c += 64 / (isize)sizeof(T))
+        _mm_prefetch((const char *)(tile.p + r * tile.row_stride + c), _MM_HINT_T1);
+  }
+};
+template <isize R, isize C, class T, int N> INLINE Fetch<R, C, T> fetch(const Array<T, N> &a, const isize (&index)[N]) {
+  return {view(a, index, R)};
+}
+
 // out = a b, or out + a b: panels outermost, so that one panel stays in the first-level cache.
-template <bool accumulate, isize R, isize C, isize SO, isize K, isize SA, isize P, isize W, class Part>
-INLINE void product(Tile<R, C, SO> out, Tile<R, K, SA> a, Panels<P, K, W> b, const Part &part) {
+template <bool accumulate, isize R, isize C, isize SO, isize K, isize SA, isize P, isize W, class Part, class... Ahead>
+INLINE void product(Tile<R, C, SO> out, Tile<R, K, SA> a, Panels<P, K, W> b, const Part &part, const Ahead &...ahead) {
   static_assert(P * W <= SO && W % lanes == 0, "the panels fit in a padded row");
-  constexpr isize rest = R % micro_rows;
-  for (isize n = 0; n < P; ++n) {
+  constexpr isize rest = R % micro_rows, each = (R + micro_rows - 1) / micro_rows;
+  for (isize n = 0, block = 0; n < P; ++n) {
     const real *const panel = b.p + n * K * W;
-    for (isize r = 0; r < R - rest; r += micro_rows)
+    for (isize r = 0; r < R - rest; r += micro_rows, ++block) {
+      (ahead.part(block, P * each), ...);
       if (part.wants(r, n * W, W))
         block_product<accumulate, micro_rows, K, W / lanes>(out.at(r, n * W), SO, a.at(r, 0), SA, panel, part, r);
-    if constexpr (rest > 0)
+    }
+    if constexpr (rest > 0) {
+      (ahead.part(block++, P * each), ...);
       if (constexpr isize r = R - rest; part.wants(r, n * W, W))
         block_product<accumulate, rest, K, W / lanes>(out.at(r, n * W), SO, a.at(r, 0), SA, panel, part, r);
+    }
   }
 }
 
@@ -708,6 +727,11 @@ extern "C" int attention_d64_dv64_f32_causal_bottom_right_q_outer_br64_bc512_laz
     (void)team_1;
     const isize b = at_3[0];
     const isize g = at_3[1];
+    // as stated
+    const isize n = g + 1;
+    // by fetch-ahead
+    const isize g_next = n % Hkv;
+    const isize b_next = smaller(b + floordiv(n, Hkv), B - 1);
     // by hoist-packs
     const isize tiles = ceildiv(Nk, 512);
     const Workspace<4> k_panels(*team_1.pool, {tiles, 32, 64, 16});
@@ -734,6 +758,9 @@ extern "C" int attention_d64_dv64_f32_causal_bottom_right_q_outer_br64_bc512_laz
       const isize i = at_2[1];
       // as stated
       const isize h = (g * group) + r;
+      // by fetch-ahead
+      const isize h_next = (g_next * group) + r;
+      // as stated
       const Tile<64, 64, 64> qi(team_3.scratch + 0);
       read(qi, q, {b, h, i, 0});
       // by fold-scale
@@ -760,9 +787,9 @@ extern "C" int attention_d64_dv64_f32_causal_bottom_right_q_outer_br64_bc512_laz
         // by pack, hoist-packs
         const Panels<32, 64, 16> kj_panels_1(k_panels.at({t_1, 0, 0, 0}));
         const Panels<4, 512, 16> vj_panels_1(v_panels.at({t_1, 0, 0, 0}));
-        // by pack
+        // by pack, fetch-ahead
         const Tile<64, 512, 512> s(team_3.scratch + 34304);
-        product<false>(s, qis, kj_panels_1, Everything());
+        product<false>(s, qis, kj_panels_1, Everything(), fetch<64, 64>(k, {b_next, g_next, i, 0}), fetch<64, 64>(q, {b_next, h_next, i, 0}));
         // by nan-in-sum, fuse-sweeps
         const Rows<64> m_tile(team_3.scratch + 169472);
         for (isize y = 0; y < 64; ++y) {
@@ -800,8 +827,8 @@ extern "C" int attention_d64_dv64_f32_causal_bottom_right_q_outer_br64_bc512_laz
         for (isize y = 0; y < 64; y += lanes) store(l_new.p + y, (load(l.p + y) * load(alpha.p + y)) + load(l_tile.p + y));
         // by lazy-rescale, accumulate
         scale_rows(acc, alpha);
-        // by lazy-rescale, pack, causal-skip, accumulate
-        product<true>(acc, p, vj_panels_1, Everything());
+        // by lazy-rescale, pack, causal-skip, accumulate, fetch-ahead
+        product<true>(acc, p, vj_panels_1, Everything(), fetch<64, 64>(v, {b_next, g_next, i, 0}), fetch<64, 64>(o, {b, h, i, 0}));
         // as stated
         for (isize y = 0; y < 64; y += lanes) store(m.p + y, load(m_new.p + y));
       }
@@ -818,9 +845,9 @@ extern "C" int attention_d64_dv64_f32_causal_bottom_right_q_outer_br64_bc512_laz
           const isize row = i + y;
           span.set(y, j_2, j_2, (row < Nq) ? smaller(Nk, (row + offset) + 1) : j_2, 512);
         }
-        // by pack, mask-to-spans
+        // by pack, mask-to-spans, fetch-ahead
         const Tile<64, 512, 512> s_3(team_3.scratch + 34304);
-        product<false>(s_3, qis, kj_panels_2, Only<64>(span));
+        product<false>(s_3, qis, kj_panels_2, Only<64>(span), fetch<64, 64>(k, {b_next, g_next, i, 0}), fetch<64, 64>(q, {b_next, h_next, i, 0}));
         // by nan-in-sum, mask-to-spans, fuse-sweeps
         const Rows<64> m_tile_1(team_3.scratch + 169472);
         for (isize y = 0; y < 64; ++y) {
@@ -858,20 +885,18 @@ extern "C" int attention_d64_dv64_f32_causal_bottom_right_q_outer_br64_bc512_laz
         for (isize y = 0; y < 64; y += lanes) store(l_new_1.p + y, (load(l.p + y) * load(alpha_1.p + y)) + load(l_tile_1.p + y));
         // by lazy-rescale, accumulate
         scale_rows(acc, alpha_1);
-        // by lazy-rescale, pack, mask-to-spans, accumulate
-        product<true>(acc, p_2, vj_panels_2, Over<64>(span));
+        // by lazy-rescale, pack, mask-to-spans, accumulate, fetch-ahead
+        product<true>(acc, p_2, vj_panels_2, Over<64>(span), fetch<64, 64>(v, {b_next, g_next, i, 0}), fetch<64, 64>(o, {b, h, i, 0}));
         // as stated
         for (isize y = 0; y < 64; y += lanes) store(m.p + y, load(m_new_1.p + y));
       }
-      // by lazy-rescale
-      const Rows<64> divisor(team_3.scratch + 169472);
-      for (isize y = 0; y < 64; y += lanes) store(divisor.p + y, replace(load(l.p + y), 0.0f, 1.0f));
-      const Tile<64, 64, 64> o_i(team_3.scratch + 16896);
-      for (isize y = 0; y < 64; ++y)
-        for (isize x = 0; x < 64; x += lanes)
-          store(o_i.at(y, x), load(acc.at(y, x)) / all(divisor[y]));
+      // by reciprocal
+      const Rows<64> inverse(team_3.scratch + 169472);
+      for (isize y = 0; y < 64; y += lanes) store(inverse.p + y, all(1.0f) / replace(load(l.p + y), 0.0f, 1.0f));
+      // by lazy-rescale, reciprocal, accumulate
+      scale_rows(acc, inverse);
       // as stated
-      write(o_i, o, {b, h, i, 0});
+      write(acc, o, {b, h, i, 0});
       const Rows<64> lse_i(team_3.scratch + 34048);
       for (isize y = 0; y < 64; y += lanes) store(lse_i.p + y, (replace(load(m.p + y), -INFINITY, 0.0f) * all(0.693147181f)) + log(load(l.p + y)));
       write(lse_i, lse, {b, h, i});

@@ -8,11 +8,13 @@ from flashgen.plan.model import KernelPlan
 from flashgen.problem import Problem
 from flashgen.targets.cpu import Avx512
 
+PRODUCTS = {"tile_dot_pairs", "tile_dot_pairs_where"}
 LAYERS = {
-    "avx512bf16.hpp": {"tile_dot_pairs"},
-    "pairs.hpp": {"tile_dot_pairs"},
+    "avx512bf16.hpp": PRODUCTS,
+    "pairs.hpp": PRODUCTS,
     "pack_pairs.hpp": {"tile_pack_pairs"},
-    "dot_pairs.hpp": {"tile_dot_pairs"},
+    "dot_pairs.hpp": PRODUCTS,
+    "dot_pairs_where.hpp": {"tile_dot_pairs_where"},
 }
 """Files that a kernel has, behind those of every CPU's, only with one of these operations."""
 

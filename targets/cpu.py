@@ -13,14 +13,22 @@ from flashgen.schedule import Schedule
 from flashgen.targets.base import MANY_KEYS, MANY_QUERIES, ROW_STEPS, SHORT_KEYS, SHORT_QUERIES, Target
 
 FLOAT = 4  # bytes
+FUNCTIONS = {"math_exp", "math_tanh", "math_absf", "arith_minimumf"}
+MASKS = {"tile_mask", "tile_compare", "arith_cmpf"} | FUNCTIONS
+NUMBERS = {"tile_mask", "tile_mask_rows", "tile_element", "tile_extremes", "arith_andi", "arith_ori"}
 LAYERS = {
     "group_rows.hpp": {"tile_group_rows"},
     "transpose.hpp": {"tile_pack", "tile_pack_pairs"},
     "pack.hpp": {"tile_pack"},
-    "dot.hpp": {"tile_dot", "tile_dot_pairs"},
-    "dot_in_place.hpp": {"tile_dot_in_place"},
+    "masks.hpp": MASKS,
+    "functions.hpp": FUNCTIONS,
+    "scalars.hpp": NUMBERS,
+    "dot.hpp": {"tile_dot", "tile_dot_where", "tile_dot_pairs", "tile_dot_pairs_where"},
+    "dot_where.hpp": {"tile_dot_where"},
+    "dot_in_place.hpp": {"tile_dot_in_place", "tile_dot_in_place_where"},
+    "dot_in_place_where.hpp": {"tile_dot_in_place_where"},
 }
-"""Files that a kernel has only with one of these operations."""
+"""Files that a kernel has only with one of these operations, in order."""
 
 IN_PLACE_TILES = 16, 256
 """Br and Bc for products in place: rows that use what is read of K and V while it is in the first-level
@@ -61,6 +69,8 @@ class Cpu(Target):
     """Bytes of a second-level cache that scores and panels may take; the processors measured have 1 MiB."""
     vectors: ClassVar[str]
     """The file of the language's folder that has its operations on vectors."""
+    vector_masks: ClassVar[str]
+    """The file that has those on masks of a vector's lanes."""
     scale_rows: ClassVar[str] = "scale_rows.hpp"
     """The file that has the product of rows with a factor each."""
     flags: ClassVar[tuple[str, ...]]
@@ -71,7 +81,8 @@ class Cpu(Target):
     """Bytes of tile buffers that one thread may hold."""
 
     def layers(self, problem: Problem, kernel: KernelPlan) -> tuple[str, ...]:
-        storage = (*self.dtypes[problem.dtype], self.vectors, "math.hpp", "storage.hpp", "tiles.hpp")
+        vectors = (self.vectors, self.vector_masks) if MASKS & kernel.operations else (self.vectors,)
+        storage = (*self.dtypes[problem.dtype], *vectors, "math.hpp", "storage.hpp", "tiles.hpp")
         some = (name for name, wanted in LAYERS.items() if wanted & kernel.operations)
         return (*storage, self.scale_rows, *some, "sweep.hpp", "memory.hpp", "threads.hpp")
 
@@ -182,7 +193,7 @@ class Avx2(Cpu):
     lanes = 8
     micro = (6, 16)
     layout = TileLayout(rows=micro[0], cols=Cpu.unroll * lanes, in_place=True)
-    vectors = "avx2.hpp"
+    vectors, vector_masks = "avx2.hpp", "avx2_masks.hpp"
     flags = ("-march=x86-64-v3",)
     features = ("avx", "avx2", "fma", "f16c", "bmi1", "bmi2", "abm", "movbe")
 
@@ -194,6 +205,6 @@ class Avx512(Cpu):
     lanes = 16
     micro = (14, 32)
     layout = TileLayout(rows=micro[0], cols=Cpu.unroll * lanes, in_place=True)
-    vectors = "avx512.hpp"
+    vectors, vector_masks = "avx512.hpp", "avx512_masks.hpp"
     flags = ("-march=x86-64-v4", "-mprefer-vector-width=512")
     features = (*Avx2.features, "avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl")

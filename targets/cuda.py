@@ -14,6 +14,19 @@ from flashgen.schedule import Schedule
 from flashgen.targets.base import Target, TileLayout
 
 FLOAT, INDEX, ALIGNMENT = 4, 8, 64  # bytes
+MASKS = {
+    "tile_mask",
+    "tile_mask_rows",
+    "tile_element",
+    "arith_andi",
+    "arith_ori",
+    "tile_compare",
+    "arith_cmpf",
+} | {
+    "math_absf",
+    "arith_minimumf",
+}
+"""Operations whose functions only some kernels have."""
 NONE: dict[str, tuple[object, str]] = {
     "panel": (0, "reads K and V as loaded"),
     "hoist_packs": (False, "reads K and V as loaded"),
@@ -41,7 +54,8 @@ class Cuda(Target):
     """Rows and columns of a tile of scores where there is room: 32 elements of it for each thread."""
 
     def layers(self, problem: Problem, kernel: KernelPlan) -> tuple[str, ...]:
-        return (*self.dtypes[problem.dtype], "threads.cuh", "tiles.cuh", "dot.cuh")
+        some = ("scalars.cuh", "masks.cuh") if MASKS & kernel.operations else ()
+        return (*self.dtypes[problem.dtype], "threads.cuh", "tiles.cuh", "dot.cuh", *some)
 
     def fill(self, problem: Problem, schedule: Schedule) -> Schedule:
         """Open tile sizes are halved until the tiles fit, columns before rows."""

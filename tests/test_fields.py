@@ -5,6 +5,7 @@ Both are written by hand. A new field has to be given another value below, and t
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import fields, replace
 from typing import Any
 
@@ -14,6 +15,7 @@ from typer.testing import CliRunner
 from flashgen import Problem, Schedule
 from flashgen.cli.main import app
 from flashgen.emission import emit, variant
+from flashgen.notation import inputs, parse
 from flashgen.targets import Target, find
 
 PROBLEM = Problem(8, 8, "bfloat16", "bottom-right")
@@ -23,6 +25,9 @@ OTHER: dict[str, Any] = {
     "head_dim_v": 9,
     "dtype": "float16",
     "causal": "top-left",
+    "mask": parse("k <= q + n and doc[q] == doc[k]", inputs("n:index,doc:int32[1]"), "mask"),
+    "score": parse("x * tanh(score / x) - 0.1", inputs("x:float"), "score"),
+    "sink": True,
     "order": "kv-outer",
     "br": 8,
     "bc": 8,
@@ -59,7 +64,7 @@ def test_a_field_is_in_the_name(field: str) -> None:
 def test_the_command_in_the_header_writes_the_file_again(field: str) -> None:
     before, source = (emit(*each).source for each in pair(field))
     assert source != before
-    command = next(line for line in source.splitlines() if "flashgen emit" in line).split()
+    command = shlex.split(next(line for line in source.splitlines() if "flashgen emit" in line))
     done = CliRunner().invoke(app, command[command.index("emit") :])
     assert done.exit_code == 0, done.stderr
     assert done.stdout == source

@@ -15,8 +15,10 @@ from xdsl.passes import ModulePass
 from flashgen.bench.cases import Case
 from flashgen.bench.peers.base import Peer, Prepared
 from flashgen.errors import InvalidArgument
+from flashgen.passes.fetch_ahead import FetchAheadPass
 from flashgen.passes.fuse_sweeps import FuseSweepsPass
 from flashgen.passes.pipeline import pipeline
+from flashgen.passes.reciprocal import ReciprocalPass
 from flashgen.problem import Problem
 from flashgen.schedule import FA2, Schedule
 from flashgen.targets.cpu import Cpu
@@ -40,6 +42,9 @@ OFF: dict[str, dict[str, Any]] = {
 APART: dict[str, ModulePass] = {FuseSweepsPass.name: FuseSweepsPass(apart=True)}
 """Passes that no kernel can do without, and what runs in their place: as little of them as will do."""
 
+REFINING = frozenset({ReciprocalPass.name, FetchAheadPass.name})
+"""Passes that go with one that a field decides on, and can also be switched off alone."""
+
 MICRO_TILES, RESCALE_SKIP = "micro-tiles", "rescale-skip"
 """The switches that leave a register block one row, and that multiply rows by a factor of 1, too."""
 
@@ -50,7 +55,7 @@ def switches(problem: Problem, target: Cpu) -> list[str]:
     gone = sorted((decided_by(field, schedule) for field in OFF), key=len)
     decided: set[str] = set()
     for names in gone:
-        left = names - decided
+        left = names - decided - REFINING
         decided |= left if len(left) == 1 else set()
     passes = [p.name for p in pipeline(schedule) if p.name not in decided]
     return [*OFF, *passes, *PARTS]

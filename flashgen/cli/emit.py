@@ -9,19 +9,29 @@ from typing import Annotated
 
 import typer
 
+from flashgen.cli.modifiers import make_problem
 from flashgen.cli.options import (
+    Alibi,
     Bc,
     Br,
     Causal,
     CausalSkip,
     GroupRows,
     HoistPacks,
+    Inputs,
     LazyRescale,
+    Mask,
+    MaskMod,
     Order,
     Panel,
     Products,
     RescaleThreshold,
+    Score,
+    ScoreMod,
+    Sink,
+    Softcap,
     SplitKeys,
+    Window,
     make_schedule,
 )
 from flashgen.cli.output import print_stage, write_text
@@ -44,6 +54,15 @@ def emit(
         str, typer.Option(metavar="|".join(DTYPES), help="Storage of q, k, v and o; arithmetic is float32.")
     ] = "float32",
     causal: Causal = None,
+    window: Window = None,
+    mask: Mask = None,
+    mask_mod: MaskMod = None,
+    softcap: Softcap = None,
+    score: Score = None,
+    score_mod: ScoreMod = None,
+    alibi: Alibi = False,
+    inputs: Inputs = None,
+    sink: Sink = False,
     order: Order = "q-outer",
     br: Br = None,
     bc: Bc = None,
@@ -87,6 +106,10 @@ def emit(
     It is one file that needs its compiler's own headers, the C library's, and nothing else. --print-ir and
     --print-ir-after print a module of the tile IR that it comes from in its place.
 
+    Scores are capped, replaced and biased in the order --softcap, --score, --score-mod, --alibi; a row sees
+    what --causal, --window, --mask and --mask-mod all show it. Bounds, caps, slopes and arrays are run-time
+    arguments of the kernel.
+
     \b
     Examples:
       flashgen emit --target cuda --order q-outer
@@ -94,10 +117,13 @@ def emit(
       flashgen emit --with-main -o check.cpp
       g++ -std=c++17 -O2 -march=x86-64-v3 -ffp-contract=off -pthread check.cpp && ./a.out
       flashgen emit --causal --br 4 --bc 4 -d 8 --print-ir-after keep-state
+      flashgen emit --causal --window 255,0 --softcap 50
+      flashgen emit --mask 'doc[q] == doc[k]' --inputs doc:int32[1]
     """
     machine = find(target)
-    problem = Problem(head_dim, head_dim_v, dtype, causal)
-    schedule = machine.complete(problem, make_schedule(locals()))
+    options = locals()
+    problem = make_problem(options)
+    schedule = machine.complete(problem, make_schedule(options))
     check_one({"--print-ir": print_ir, "--print-ir-after": print_ir_after, "--with-main": with_main})
     stages: list[tuple[str, str]] = []
 

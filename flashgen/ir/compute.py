@@ -63,7 +63,8 @@ class DotOp(IRDLOperation):
 
     A matrix product; the right side may be transposed, or packed (rank 3 or 4, see tile.pack). The last
     panel may be padded: the result then has fewer columns than the panels cover.
-    `where %vis`: element (i, r) of the left side takes part only where %vis[i, r].
+    `where %vis`: element (i, r) of the left side takes part only where %vis[i, r]; with `zeros` it is 0
+    elsewhere, and so can be left out where that is easier than to let it meet what is not finite.
     `over %span`: the same, for an interval of the contraction a row.
     `only %span`: result columns that are wanted; the others are unspecified.
     `acc %x`: is added to x, in ascending order of the contraction, one fused multiply-add a step.
@@ -80,11 +81,12 @@ class DotOp(IRDLOperation):
     only = opt_operand_def(TensorType)
     acc = opt_operand_def(TensorType)
     transpose = opt_prop_def(UnitAttr)
+    zeros = opt_prop_def(UnitAttr)
     result = result_def(TensorType)
     traits = traits_def(Pure())
     irdl_options = (AttrSizedOperandSegments(as_property=True),)
     assembly_format = (
-        "$lhs `,` $rhs (`transpose` $transpose^)? (`where` $where^ `:` type($where))?"
+        "$lhs `,` $rhs (`transpose` $transpose^)? (`where` $where^ `:` type($where))? (`zeros` $zeros^)?"
         " (`over` $over^ `:` type($over))? (`only` $only^ `:` type($only))? (`acc` $acc^ `:` type($acc))?"
         " attr-dict `:` type($lhs) `,` type($rhs) `->` type($result)"
     )
@@ -99,6 +101,7 @@ class DotOp(IRDLOperation):
         over: SSAValue | None = None,
         only: SSAValue | None = None,
         acc: SSAValue | None = None,
+        zeros: bool = False,
         cols: int | None = None,
     ):
         """``cols``: the result's columns, where the right side's panels are padded beyond them."""
@@ -107,14 +110,18 @@ class DotOp(IRDLOperation):
             cols = rows if transpose else covered
         super().__init__(
             operands=[lhs, rhs, where, over, only, acc],
-            properties={"transpose": UnitAttr() if transpose else None},
+            properties={
+                "transpose": UnitAttr() if transpose else None,
+                "zeros": UnitAttr() if zeros and where is not None else None,
+            },
             result_types=[tile(shape_of(lhs)[0], cols)],
         )
 
     def but(self, **changes: Any) -> DotOp:
         """A copy, not yet inserted, with some of the constructor's arguments changed; its shape stays."""
         own: dict[str, Any] = {n: getattr(self, n) for n in ("lhs", "rhs", "where", "over", "only", "acc")}
-        own |= {"transpose": self.transpose is not None, "cols": shape_of(self.result)[1]}
+        own |= {n: getattr(self, n) is not None for n in ("transpose", "zeros")}
+        own["cols"] = shape_of(self.result)[1]
         return DotOp(**(own | changes))
 
     def verify_(self) -> None:
@@ -136,6 +143,7 @@ class DotOp(IRDLOperation):
         check(elements <= {f32, *NARROW}, "tile.dot: tiles of float32, float16 or bfloat16 wanted")
         mask = self.where is None or (shape_of(self.where) == (m, k) and element_of(self.where) == i1)
         check(mask, "tile.dot: where is an i1 tile shaped as the left side")
+        check(self.where is not None or self.zeros is None, "tile.dot: zeros without where")
         check_span(self, self.over, m)
         check_span(self, self.only, m)
         check(self.acc is None or self.acc.type == self.result.type, "tile.dot: acc is typed as the result")

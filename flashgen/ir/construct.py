@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import isfinite
 
 from xdsl.builder import ImplicitBuilder
 from xdsl.dialects import arith, math, memref, scf
-from xdsl.dialects.builtin import Float32Type, FloatAttr, IntegerAttr, MemRefType, TensorType
+from xdsl.dialects.builtin import (
+    Float32Type,
+    Float64Type,
+    FloatAttr,
+    IntegerAttr,
+    MemRefType,
+    TensorType,
+    f64,
+)
 from xdsl.ir import Block, BlockArgument, SSAValue
 
 from flashgen.ir.compute import BroadcastOp, ReplaceOp
-from flashgen.ir.types import NEG_INF, f32, i1, index
+from flashgen.ir.types import NEG_INF, f32, index
 
 
 def const(n: int) -> SSAValue:
@@ -64,8 +73,13 @@ def compare(a: SSAValue, predicate: str, b: SSAValue) -> SSAValue:
 
 
 def both(a: SSAValue, b: SSAValue) -> SSAValue:
-    """Conjunction of i1 scalars."""
-    return arith.AndIOp(a, b, i1).result
+    """Conjunction of i1 scalars, or tiles."""
+    return arith.AndIOp(a, b, a.type).result
+
+
+def either(a: SSAValue, b: SSAValue) -> SSAValue:
+    """Disjunction of i1 scalars, or tiles."""
+    return arith.OrIOp(a, b, a.type).result
 
 
 def addf(a: SSAValue, b: SSAValue) -> SSAValue:
@@ -144,3 +158,14 @@ def named(name: str, value: SSAValue) -> SSAValue:
     """The value, printed under that name and so emitted."""
     value.name_hint = name
     return value
+
+
+def exactly(x: float) -> SSAValue:
+    """A float32 scalar, stated in float64 where float32 does not hold it, and rounded once.
+
+    An attribute of type f32 would round at once, also where the interpreter computes in float64.
+    """
+    if not isfinite(x) or FloatAttr[Float32Type](x, f32).value.data == x:
+        return real(x)
+    exact = arith.ConstantOp(FloatAttr[Float64Type](x, f64)).result
+    return arith.TruncFOp(exact, f32).result

@@ -10,6 +10,7 @@ from xdsl.parser import Parser
 from xdsl.utils.exceptions import ParseError, VerifyException
 
 from flashgen.errors import ParseFailure
+from flashgen.ir.compare import CompareOp
 from flashgen.ir.compute import (
     BroadcastOp,
     DotOp,
@@ -21,7 +22,7 @@ from flashgen.ir.compute import (
     ScaleRowsOp,
     SelectOp,
 )
-from flashgen.ir.memory import GroupRowsOp, LoadOp, StoreOp
+from flashgen.ir.memory import ElementOp, ExtremesOp, FetchOp, GroupRowsOp, LoadOp, StoreOp
 from flashgen.ir.regions import MaskOp, RowSpanOp, SweepOp, YieldOp
 
 Tile = Dialect(
@@ -29,6 +30,9 @@ Tile = Dialect(
     [
         LoadOp,
         StoreOp,
+        ElementOp,
+        ExtremesOp,
+        FetchOp,
         GroupRowsOp,
         BroadcastOp,
         DotOp,
@@ -39,6 +43,7 @@ Tile = Dialect(
         ReplaceOp,
         HoldOp,
         SelectOp,
+        CompareOp,
         MaskOp,
         RowSpanOp,
         SweepOp,

@@ -25,6 +25,7 @@ from xdsl.dialects import arith, math
 from xdsl.dialects.builtin import ModuleOp, TensorType
 from xdsl.ir import Block, Operation, Region, SSAValue
 
+from flashgen.ir.compare import CompareOp
 from flashgen.ir.compute import RowMaxOp, RowReduction, RowSumOp, SelectOp
 from flashgen.ir.provenance import inherit
 from flashgen.ir.regions import SweepOp, YieldOp
@@ -39,10 +40,15 @@ ELEMENTWISE = (
     arith.MulfOp,
     arith.DivfOp,
     arith.MaximumfOp,
+    arith.MinimumfOp,
+    arith.AndIOp,
+    arith.OrIOp,
+    math.AbsFOp,
     math.ExpOp,
     math.Exp2Op,
     math.LogOp,
     math.TanhOp,
+    CompareOp,
     SelectOp,
 )
 
@@ -141,12 +147,7 @@ def fuse(row: Row) -> None:
         return scalar[source]
 
     for op in row.ops:
-        kind = arith.SelectOp if isinstance(op, SelectOp) else type(op)
-        new = kind.create(
-            operands=[element(v) for v in op.operands],
-            result_types=[element_of(op.results[0])],
-            properties=dict(op.properties),
-        )
+        new = of_elements(op, [element(v) for v in op.operands])
         body.add_op(new)
         new.results[0].name_hint = op.results[0].name_hint
         scalar[op.results[0]] = new.results[0]
@@ -162,6 +163,16 @@ def fuse(row: Row) -> None:
         new_value.name_hint = old.name_hint
         old.replace_all_uses_with(new_value)
     erase(row.reduction, *reversed(row.ops))
+
+
+def of_elements(op: Operation, operands: list[SSAValue]) -> Operation:
+    """The operation on one element of each tile."""
+    if isinstance(op, CompareOp):
+        left, right = operands
+        return arith.CmpfOp(left, right, op.predicate.data)
+    kind = arith.SelectOp if isinstance(op, SelectOp) else type(op)
+    result = [element_of(op.results[0])]
+    return kind.create(operands=operands, result_types=result, properties=dict(op.properties))
 
 
 def kind_of(reduction: RowReduction) -> str:

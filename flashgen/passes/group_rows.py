@@ -6,15 +6,16 @@
 
 A row's number n stands for query n mod Nq of head n div Nq of the group. Arrays that the loop over r
 allocates for Nq queries get room for all rows. In a mask, `row < Nq` becomes `row < rows`; elsewhere its row
-is n mod Nq, the query. K and V, which no head of the group has to itself, are loaded once for all of them.
+is n mod Nq, the query, and h is g * group + n div Nq. K and V, which no head of the group has to itself, are
+loaded once for all of them.
 
-Legal when h = g * group + r is used for nothing but the head of loads and stores whose row is the position of
-a loop over all queries, in steps of the tile's rows; when that position is used for nothing else but masks,
-and the arrays of each head; when all of these arrays' accesses are of this form; and when each row of what is
-computed depends on its own row alone, a mask's too. r runs to Hq floordiv Hkv, where Hkv is the number of
-heads, known at run time only, of an argument: every call's Hq is a multiple of that. The arrays of all heads
-are known in front of all loops; how many heads and rows they have, at run time only. It works before and
-after the loops are interchanged and state is kept, not behind spans.
+Legal when h = g * group + r is used for nothing but masks, and the head of loads and stores whose row is the
+position of a loop over all queries, in steps of the tile's rows; when that position is used for nothing else
+but masks, and the arrays of each head; when all of these arrays' accesses are of this form; and when each row
+of what is computed depends on its own row alone, a mask's too. r runs to Hq floordiv Hkv, where Hkv is the
+number of heads, known at run time only, of an argument: every call's Hq is a multiple of that. The arrays of
+all heads are known in front of all loops; how many heads and rows they have, at run time only. It works
+before and after the loops are interchanged and state is kept, not behind spans.
 
 Not handled: loops over queries that carry values; a tile that one head has to itself, such as a bias.
 """
@@ -61,6 +62,8 @@ class Group:
     own: dict[memref.AllocOp, int]
     """The arrays of one head: which of their dynamic sizes is Nq."""
     masks: list[MaskOp]
+    in_masks: list[Use]
+    """Where masks read h."""
 
     @property
     def length(self) -> SSAValue:
@@ -91,7 +94,7 @@ class GroupRowsPass(TilePass[Group]):
         if what := carried(heads):
             self.refuse(heads, f"{describe(what[0])} carries a dependence from one head to another")
         numbers = [op for use in induction(heads).uses if isinstance(op := use.operation, arith.AddiOp)]
-        group = Group(groups, heads, numbers, [], [], {}, [])
+        group = Group(groups, heads, numbers, [], [], {}, [], [])
         self.find_arrays(group)
         for op in heads.walk():
             if isinstance(op, memref.AllocOp):
@@ -115,6 +118,9 @@ class GroupRowsPass(TilePass[Group]):
         for number in group.numbers:
             for use in number.results[0].uses:
                 op = use.operation
+                if isinstance(op.parent_op(), MaskOp):
+                    group.in_masks.append(use)
+                    continue
                 if not isinstance(op, Access) or index_of(use) != HEAD or len(op.indices) <= ROW:
                     self.refuse(op, "uses the number of a head otherwise than to load or store its rows")
                 self.check_access(op, ROW, group)
@@ -212,6 +218,7 @@ class GroupRowsPass(TilePass[Group]):
         insert_before(top, rows)
         for mask in match.masks:
             renumber_mask(mask, match.length, rows.result)
+            renumber_head(mask, match)
         for array in sorted(match.arrays, key=lambda a: a.index if isinstance(a, BlockArgument) else -1):
             self.renumber(array, rows.result, match.groups, top)
         for alloc, n in match.own.items():
@@ -275,6 +282,22 @@ def renumber_mask(mask: MaskOp, length: SSAValue, rows: SSAValue) -> None:
         insert_before(first, query)
         for use in others:
             use.operation.operands[use.index] = query.result
+
+
+def renumber_head(mask: MaskOp, group: Group) -> None:
+    """g * group + r ~> g * group + row div Nq"""
+    uses = [use for use in group.in_masks if use.operation.parent_op() is mask]
+    if not uses:
+        return
+    first = mask.body.block.first_op
+    assert first is not None
+    number, r = group.numbers[0], induction(group.heads)
+    which = arith.FloorDivSIOp(mask.body.block.args[0], group.length)
+    head = arith.AddiOp(number.rhs if number.lhs is r else number.lhs, which)
+    head.result.name_hint = number.result.name_hint
+    insert_before(first, which, head)
+    for use in uses:
+        use.operation.operands[use.index] = head.result
 
 
 def is_right_side(op: Operation, n: int) -> bool:

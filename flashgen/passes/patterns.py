@@ -8,8 +8,9 @@ from xdsl.dialects import arith, scf
 from xdsl.dialects.builtin import FloatAttr, ModuleOp, TensorType
 from xdsl.ir import Block, Operation, SSAValue, Use
 
-from flashgen.ir.compute import BroadcastOp, ReplaceOp
-from flashgen.ir.types import NEG_INF
+from flashgen.ir.compute import BroadcastOp, DotOp, ReplaceOp
+from flashgen.ir.regions import MaskOp
+from flashgen.ir.types import NEG_INF, element_of, i1
 
 
 def unbroadcast(v: SSAValue) -> SSAValue:
@@ -91,3 +92,22 @@ def outermost_loops(module: ModuleOp) -> list[scf.ForOp]:
     """The loops that no other loop holds."""
     loops = [op for op in module.walk() if isinstance(op, scf.ForOp)]
     return [op for op in loops if not any(other is not op and other.is_ancestor(op) for other in loops)]
+
+
+def masks_of(module: ModuleOp) -> list[MaskOp]:
+    """The masks that say what is visible: those that a product's `where` is made of; all, if none is.
+
+    Others choose between scores.
+    """
+    masks = [op for op in module.walk() if isinstance(op, MaskOp) and element_of(op.result) == i1]
+    where = [m for m in masks if any(isinstance(u.operation, DotOp) for u in uses_of_mask(m.result))]
+    return where or masks
+
+
+def uses_of_mask(v: SSAValue) -> Iterator[Use]:
+    """Uses of a mask, and of its conjunctions: what is invisible in it is invisible there."""
+    for use in v.uses:
+        if isinstance(use.operation, arith.AndIOp):
+            yield from uses_of_mask(use.operation.result)
+        else:
+            yield use

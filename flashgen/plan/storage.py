@@ -14,6 +14,7 @@ from xdsl.dialects.builtin import (
     IntegerType,
     MemRefType,
     TensorType,
+    i1,
 )
 from xdsl.ir import Attribute, SSAValue
 
@@ -74,7 +75,7 @@ class Storage:
 
     def stride(self, v: SSAValue) -> int:
         """Elements from one row of a tile to the next."""
-        if kind_of(v) not in ("tile", "narrow"):
+        if kind_of(v) not in ("tile", "narrow", "mask"):
             return 0
         columns = round_up(shape_of(v)[1], self._layout.cols)
         return columns | 1 if self._layout.odd else columns
@@ -87,7 +88,7 @@ class Storage:
                 return round_up(shape[0], self._layout.cols)
             case "span":
                 return 2 * round_up(shape[0], self._layout.rows)
-            case "tile" | "narrow":
+            case "tile" | "narrow" | "mask":
                 return round_up(shape[0], self._layout.rows) * self.stride(v)
             case _:
                 return prod(shape)
@@ -101,6 +102,8 @@ def kind_of(v: SSAValue) -> Kind:
         return "scalar"
     if element_of(v) == IndexType():
         return "span"
+    if element_of(v) == i1:
+        return "mask"
     matrix = "narrow" if element_of(v) in NARROW else "tile"
     return {1: "row", 2: matrix, 3: "packed", 4: "pairs"}[len(shape_of(v))]  # pyright: ignore[reportReturnType]
 
@@ -111,7 +114,7 @@ def element_name(t: Attribute) -> str:
         case IndexType():
             return "index"
         case IntegerType():
-            return "i1"
+            return f"i{t.width.data}"
         case Float16Type():
             return "f16"
         case BFloat16Type():

@@ -56,17 +56,23 @@ INLINE void block_product(real *out, isize out_stride, const bfloat16 *a, isize 
 }
 
 // As product of dot.hpp.
-template <bool accumulate, isize R, isize C, isize SO, isize K, isize SA, isize P, isize N, isize W, class Part>
-INLINE void product(Tile<R, C, SO> out, NarrowTile<R, K, SA> a, Pairs<P, N, W> b, const Part &part) {
+template <bool accumulate, isize R, isize C, isize SO, isize K, isize SA, isize P, isize N, isize W, class Part,
+          class... Ahead>
+INLINE void product(Tile<R, C, SO> out, NarrowTile<R, K, SA> a, Pairs<P, N, W> b, const Part &part,
+                    const Ahead &...ahead) {
   static_assert(P * W <= SO && W % lanes == 0 && K <= 2 * N && 2 * N <= SA, "the panels fit in a padded row");
-  constexpr isize rest = R % micro_rows;
-  for (isize n = 0; n < P; ++n) {
+  constexpr isize rest = R % micro_rows, each = (R + micro_rows - 1) / micro_rows;
+  for (isize n = 0, block = 0; n < P; ++n) {
     const bfloat16 *const panel = b.at(n, 0, 0);
-    for (isize r = 0; r < R - rest; r += micro_rows)
+    for (isize r = 0; r < R - rest; r += micro_rows, ++block) {
+      (ahead.part(block, P * each), ...);
       if (part.wants(r, n * W, W))
         block_product<accumulate, micro_rows, K, W / lanes>(out.at(r, n * W), SO, a.at(r, 0), SA, panel, part, r);
-    if constexpr (rest > 0)
+    }
+    if constexpr (rest > 0) {
+      (ahead.part(block++, P * each), ...);
       if (constexpr isize r = R - rest; part.wants(r, n * W, W))
         block_product<accumulate, rest, K, W / lanes>(out.at(r, n * W), SO, a.at(r, 0), SA, panel, part, r);
+    }
   }
 }
