@@ -94,18 +94,19 @@ def emit(
         body=body,
         extents=walker.extents(),
         with_main=with_main,
-        limits=limits(problem.dtype) if with_main else None,
+        limits=limits(problem.dtype, schedule.products) if with_main else None,
     )
     return Emitted(name, schedule, source, launch)
 
 
-def limits(dtype: str) -> dict[str, float]:
+def limits(dtype: str, products: str) -> dict[str, float]:
     """The constants of the reference's bound, for results computed in float32 and stored as ``dtype``."""
     from flashgen.reference import ROUNDOFF, SMALLEST, C
 
     return {
         "C": float(C),
         "u": ROUNDOFF["float32"],
+        "u_p": ROUNDOFF[products],
         "u_out": ROUNDOFF[dtype],
         "smallest": SMALLEST[dtype],
     }
@@ -187,4 +188,6 @@ def command(problem: Problem, schedule: Schedule, target: Target) -> str:
         words.append(f"--split-keys {schedule.split_keys}")
     if schedule.fetch_ahead:
         words.append("--fetch-ahead")
+    if schedule.products != "float32":
+        words.append(f"--products {schedule.products}")
     return " ".join(words)

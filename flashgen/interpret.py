@@ -173,7 +173,7 @@ def to_real(frame: Frame, op: arith.SIToFPOp, n: Any) -> Any:
 
 
 def truncate(frame: Frame, op: arith.TruncFOp, x: Any) -> Any:
-    return frame.dtype(x)
+    return np.asarray(x).astype(numpy_type(element_of(op.result), frame.dtype))[()]
 
 
 def alloc(frame: Frame, op: memref.AllocOp, *sizes: int) -> Array:
@@ -257,23 +257,43 @@ def dot(frame: Frame, op: DotOp, *operands: Any) -> Array:
     shape = shape_of(op.result)
     if rhs.ndim == 3:
         rhs = rhs.transpose(1, 0, 2).reshape(rhs.shape[1], -1)
+    elif rhs.ndim == 4:
+        rhs = rhs.transpose(1, 3, 0, 2).reshape(2 * rhs.shape[1], -1)
     elif op.transpose is not None:
         rhs = rhs.T
     rhs = rhs[:, : shape[1]]
+    narrow = element_of(op.lhs) == element_of(op.rhs) == bf16
+    if narrow:
+        lhs, rhs = (flushed(x).astype(frame.dtype) for x in (lhs, rhs))
     part = within(frame.get(op.over), lhs.shape)
     if op.where is not None:
         part = part & frame.get(op.where)
     out = np.zeros(shape, frame.dtype) if acc is None else acc.copy()
-    for r in range(lhs.shape[1]):  # what takes no part adds 0, whatever it is
+    for r in steps(lhs.shape[1], narrow):  # what takes no part adds 0, whatever it is
         out = out + np.where(part[:, r : r + 1], lhs[:, r : r + 1] * rhs[r], frame.dtype(0))
+        out = flushed(out) if narrow else out
     return np.where(within(frame.get(op.only), shape), out, np.nan).astype(frame.dtype, copy=False)
 
 
+def steps(k: int, pairs: bool) -> list[int]:
+    """The steps of a contraction, in order: of each pair the second first."""
+    return sorted(range(k), key=lambda n: n ^ 1) if pairs else list(range(k))
+
+
+def flushed(x: Array) -> Array:
+    """0 in place of what is subnormal in the type of x."""
+    from ml_dtypes import finfo
+
+    return np.where(np.abs(x) < finfo(x.dtype).tiny, x.dtype.type(0), x)
+
+
 def pack(frame: Frame, op: PackOp, x: Array) -> Array:
-    panels, k, width = shape_of(op.result)
+    panels, k, width, *pair = shape_of(op.result)
     columns = x.T if op.transpose is not None else x
-    padded = np.zeros((k, panels * width), x.dtype)
-    padded[:, : columns.shape[1]] = columns
+    padded = np.zeros((k * (2 if pair else 1), panels * width), x.dtype)
+    padded[: columns.shape[0], : columns.shape[1]] = columns
+    if pair:
+        return padded.reshape(k, 2, panels, width).transpose(2, 0, 3, 1)
     return padded.reshape(k, panels, width).transpose(1, 0, 2)
 
 

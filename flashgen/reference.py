@@ -152,6 +152,7 @@ def bound(
     v: Array,
     scale: float,
     computed: str = "float32",
+    products: str = "float32",
     values: Mapping[str, Any] | None = None,
     first: tuple[int, int] = (0, 0),
 ) -> Bound:
@@ -161,14 +162,17 @@ def bound(
     |lse - reference| <= C * u * (1 + S + ln Nk)
 
     S = |scale| * max_ij sum_d |q_id k_jd| over the visible pairs of the head, max|v| over its visible keys;
-    u, u_P, u_out: unit roundoffs of the type computed in, of the type P is rounded to (the same here), and of
-    O's storage.
+    u, u_P, u_out: unit roundoffs of the type computed in, of the type that P is rounded to for its product
+    with V (``products``, as a Schedule's), and of O's storage.
 
     Why: a score is a sum of D products, each rounded, then scaled; its error is a small multiple of u * S, as
     long as roundings do not conspire (D * u * S if they do). An error e of all scores changes O by at most
     2 e max|v|, since O is an average of v with weights that sum to 1, and lse by at most e. The exponential,
     the sums over keys and the rescaling add a few u each, relative to max|v|; the last rounding adds u_out.
     The logarithm adds u * |lse|, and |lse| <= S + ln Nk. C covers the factor of 2 and the count of "a few".
+    Where P is rounded for its product alone each weight is off by a share of at most u_P, so that O is off by
+    u_P max|v|; lse comes from the sum of P as it was. Products of bfloat16 are exact in float32; that what is
+    subnormal counts as 0 is not in the bound.
 
     A score expression makes t of a score s. Its error is then what takes the place of C * u * S: the error
     C * u * |scale| sum_d |q_id k_jd| of each s, carried through each operation of the expression (by at most
@@ -182,7 +186,7 @@ def bound(
     """
     q, k, v = (x.astype(np.float64) for x in (q, k, v))
     (batch, hq, nq, _), nk = q.shape, k.shape[2]
-    u, u_out = ROUNDOFF[computed], ROUNDOFF[max_roundoff(problem.dtype, computed)]
+    u, u_p, u_out = (ROUNDOFF[max_roundoff(t, computed)] for t in (computed, products, problem.dtype))
     s, largest_v = np.zeros((batch, hq)), np.zeros((batch, hq))
     with np.errstate(all="ignore"):
         for b, h, block in np.ndindex(batch, hq, -(-nq // BLOCK)):
@@ -205,12 +209,12 @@ def bound(
         for b, h in np.ndindex(batch, hq):
             sink = sink_of(problem, (first[0] + b, first[1] + h), values)
             s[b, h] = max(s[b, h], abs(sink) if np.isfinite(sink) else 0)
-        o = np.where(largest_v == 0, 0, C * (u * (1 + s) + u + u_out) * largest_v)
+        o = np.where(largest_v == 0, 0, C * (u * (1 + s) + u_p + u_out) * largest_v)
     return Bound(o + SMALLEST[problem.dtype], C * u * (1 + s + np.log(max(nk + problem.sink, 1))))
 
 
 def max_roundoff(storage: str, computed: str) -> str:
-    """The coarser of O's storage and the type computed in: in float64, float32 storage stands for float64."""
+    """The coarser of a type and the type computed in: in float64, float32 stands for float64."""
     return computed if storage == "float32" else storage
 
 

@@ -77,6 +77,8 @@ def part(text: str) -> str:
 
 
 LOOPS = ("scf_parallel", "scf_for", "scf_if", "scf_else")
+PLACED = ("row", "tile", "narrow", "mask", "packed", "pairs", "span")
+"""Kinds of operands that lie in scratch memory, or in an array."""
 
 
 @dataclass
@@ -105,11 +107,7 @@ class Walker:
         if s.form == "scalar":
             return self.scalar(s)
         declare = self.language.operations.declare
-        placed = [
-            o
-            for o in s.outs
-            if o.kind in ("row", "tile", "mask", "packed", "span") and s.declares and not s.inline
-        ]
+        placed = [o for o in s.outs if o.kind in PLACED and s.declares and not s.inline]
         places = "".join(str(declare(self.resolve(o))) for o in placed)
         if s.form == "elementwise":
             return places + self.elementwise(s)

@@ -3,7 +3,7 @@
 // Written by flashgen 0.1.0; to write it again:
 //   flashgen emit --target avx512 --head-dim 64 --dtype float32 --causal bottom-right --order kv-outer --br 64 --bc 512 --no-lazy-rescale --no-causal-skip --panel 32 --no-hoist-packs --no-group-rows
 // Problem: Problem(head_dim=64, head_dim_v=64, dtype='float32', causal='bottom-right')
-// Schedule: Schedule(order='kv-outer', br=64, bc=512, lazy_rescale=False, causal_skip=False, panel=32, hoist_packs=False, group_rows=False, rescale_threshold=0.0, split_keys=0, fetch_ahead=False)
+// Schedule: Schedule(order='kv-outer', br=64, bc=512, lazy_rescale=False, causal_skip=False, panel=32, hoist_packs=False, group_rows=False, rescale_threshold=0.0, split_keys=0, fetch_ahead=False, products='float32')
 // A remark `by X` names the pass that made what follows; `as stated` is FlashAttention-1's own.
 //
 // Compile with g++ or clang++ -std=c++17 -O2 -march=x86-64-v4 -mprefer-vector-width=512 -ffp-contract=off -pthread. What is to
@@ -613,7 +613,7 @@ struct Pool {
 };
 
 // An array; p is null where there is no memory to be had.
-template <int N> struct Workspace : Array<real, N> {
+template <int N, class T = real> struct Workspace : Array<T, N> {
   Pool &pool;
   size_t bytes;
   Workspace(Pool &from, const isize (&extents)[N]) : pool(from) {
@@ -621,9 +621,9 @@ template <int N> struct Workspace : Array<real, N> {
     bool too_large = false;  // for any memory
     for (int n = N; n-- > 0; too_large |= __builtin_mul_overflow(count, extents[n], &count))
       this->size[n] = extents[n], this->stride[n] = count;
-    too_large |= __builtin_mul_overflow(larger(count, 1), (isize)sizeof(real), &wanted);
+    too_large |= __builtin_mul_overflow(larger(count, 1), (isize)sizeof(T), &wanted);
     bytes = too_large ? 0 : round_up(wanted, 64);
-    this->p = too_large ? 0 : (real *)pool.take(bytes);
+    this->p = too_large ? 0 : (T *)pool.take(bytes);
   }
   Workspace(const Workspace &) = delete;
   Workspace &operator=(const Workspace &) = delete;

@@ -19,13 +19,13 @@ NUMBERS = {"tile_mask", "tile_mask_rows", "tile_element", "tile_extremes", "arit
 LAYERS = {
     "group_rows.hpp": {"tile_group_rows"},
     "sequence.hpp": {"tile_sequence"},
-    "transpose.hpp": {"tile_pack", "tile_pages"},
+    "transpose.hpp": {"tile_pack", "tile_pack_pairs", "tile_pages"},
     "pages.hpp": {"tile_pages"},
     "pack.hpp": {"tile_pack"},
     "masks.hpp": MASKS,
     "functions.hpp": FUNCTIONS,
     "scalars.hpp": NUMBERS,
-    "dot.hpp": {"tile_dot", "tile_dot_where"},
+    "dot.hpp": {"tile_dot", "tile_dot_where", "tile_dot_pairs", "tile_dot_pairs_where"},
     "dot_where.hpp": {"tile_dot_where"},
     "dot_in_place.hpp": {"tile_dot_in_place", "tile_dot_in_place_where"},
     "dot_in_place_where.hpp": {"tile_dot_in_place_where"},
@@ -117,7 +117,8 @@ class Cpu(Target):
         cols = next((round_up(n, self.micro[1]) for n in SHORT_KEYS if key_len <= n), None)
         bc = schedule.bc or (cols if not schedule.split_keys else None)
         few = next((n for n in ROW_STEPS if rows <= n), None)
-        packs = schedule.panel or schedule.hoist_packs or schedule.fetch_ahead
+        narrow = schedule.products != "float32"
+        packs = schedule.panel or schedule.hoist_packs or schedule.fetch_ahead or narrow
         if few and not packs and schedule.group_rows is not False and (schedule.br or 0) <= ROW_STEPS[-1]:
             br, parts = schedule.br or few, schedule.split_keys
             can_split = schedule.order == "q-outer" and schedule.lazy_rescale

@@ -18,7 +18,7 @@ from flashgen.emission import emit, variant
 from flashgen.notation import inputs, parse
 from flashgen.targets import Target, find
 
-PROBLEM = Problem(8, 8, "float32", "bottom-right")
+PROBLEM = Problem(8, 8, "bfloat16", "bottom-right")
 SCHEDULE = Schedule(br=4, bc=4, hoist_packs=False)
 OTHER: dict[str, Any] = {
     "head_dim": 9,
@@ -40,6 +40,7 @@ OTHER: dict[str, Any] = {
     "rescale_threshold": 0.1,
     "split_keys": 8,
     "fetch_ahead": True,
+    "products": "bfloat16",
 }
 NEEDS: dict[str, dict[str, Any]] = {"fetch_ahead": {"hoist_packs": True}}
 """What both variants of a field have to have."""
@@ -49,7 +50,7 @@ FIELDS = [f.name for kind in (Problem, Schedule) for f in fields(kind)]
 
 def pair(field: str) -> list[tuple[Problem, Schedule, Target]]:
     """Two variants that differ in this field."""
-    target = find("avx2")
+    target = find("avx512bf16")
     base = replace(target.complete(PROBLEM, SCHEDULE), **NEEDS.get(field, {}))
     if hasattr(PROBLEM, field):
         return [(PROBLEM, base, target), (replace(PROBLEM, **{field: OTHER[field]}), base, target)]

@@ -30,11 +30,12 @@ OFF: dict[str, dict[str, Any]] = {
     "lazy_rescale": {"lazy_rescale": False, "split_keys": 0},
     "causal_skip": {"causal_skip": False},
     "hoist_packs": {"hoist_packs": False, "fetch_ahead": False},
-    "panel": {"panel": 0, "hoist_packs": False, "fetch_ahead": False},
+    "panel": {"panel": 0, "hoist_packs": False, "fetch_ahead": False, "products": "float32"},
     "group_rows": {"group_rows": False},
     "rescale_threshold": {"rescale_threshold": 0.0},
     "split_keys": {"split_keys": 0},
     "fetch_ahead": {"fetch_ahead": False},
+    "products": {"products": "float32"},
 }
 """Fields of a schedule, and what switches each off: with what cannot be without it."""
 

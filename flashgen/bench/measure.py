@@ -37,10 +37,12 @@ def expect(
     v: np.ndarray,
     scale: float,
     advance: Callable[[], object] = lambda: None,
+    products: str = "float32",
     values: Mapping[str, Any] | None = None,
 ) -> Expected:
     """The reference, one query head after the other; ``advance`` is called behind each.
 
+    products: what a kernel rounds P to, as a Schedule says.
     values: what the problem's mask, score and sink read, by name.
     """
     (batch, hq, nq, _), hkv = q.shape, k.shape[1]
@@ -51,7 +53,7 @@ def expect(
         head = (q[b, h][None, None], k[b, g][None, None], v[b, g][None, None])
         alone = reference.attention(problem, *head, scale, values, (b, h))
         o[b : b + 1, h : h + 1], lse[b : b + 1, h : h + 1] = alone
-        allowed = reference.bound(problem, *head, scale, values=values, first=(b, h))
+        allowed = reference.bound(problem, *head, scale, products=products, values=values, first=(b, h))
         bound.o[b, h], bound.lse[b, h] = allowed.o.item(), allowed.lse.item()
         advance()
     return Expected(o, lse, bound)

@@ -25,6 +25,7 @@ from flashgen.cli.options import (
     MaskMod,
     Order,
     Panel,
+    Products,
     RescaleThreshold,
     Score,
     ScoreMod,
@@ -82,6 +83,7 @@ def emit(
     rescale_threshold: RescaleThreshold = 0.0,
     split_keys: SplitKeys = None,
     fetch_ahead: FetchAhead = None,
+    products: Products = "float32",
     output: Annotated[
         Path | None,
         typer.Option(

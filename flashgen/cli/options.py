@@ -149,6 +149,15 @@ FetchAhead = Annotated[
         show_default="the target decides",
     ),
 ]
+Products = Annotated[
+    str,
+    typer.Option(
+        "--products",
+        metavar="float32|bfloat16",
+        help="What the operands of matrix products are rounded to; bfloat16 needs that --dtype and a target "
+        "that has such products.",
+    ),
+]
 
 
 def make_schedule(options: Mapping[str, Any]) -> Schedule:

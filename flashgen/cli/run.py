@@ -27,6 +27,7 @@ from flashgen.cli.options import (
     MaskMod,
     Order,
     Panel,
+    Products,
     RescaleThreshold,
     Score,
     ScoreMod,
@@ -117,6 +118,7 @@ def run(
     rescale_threshold: RescaleThreshold = 0.0,
     split_keys: SplitKeys = None,
     fetch_ahead: FetchAhead = None,
+    products: Products = "float32",
     threads: Annotated[
         int | None,
         typer.Option(
@@ -280,7 +282,7 @@ def compute(
         probe = make_probe(machine, used)
         timing = time_beside_probes(call, probe, repeat, lambda: bars.advance(step))
         bars.update(step, description="checking", total=batch * hq, completed=0)
-        expected = expect(problem, q, k, v, factor, lambda: bars.advance(step), values)
+        expected = expect(problem, q, k, v, factor, lambda: bars.advance(step), schedule.products, values)
     o_deviation, lse_deviation = expected.deviations(o, lse)
     return Result(
         arrays,

@@ -137,7 +137,7 @@ def packs(around: Operation) -> list[PackOp]:
 
 def products(around: Operation) -> Iterator[list[DotOp]]:
     """Those with panels, block by block."""
-    dots = [op for op in around.walk() if isinstance(op, DotOp) and len(shape_of(op.rhs)) == 3]
+    dots = [op for op in around.walk() if isinstance(op, DotOp) and len(shape_of(op.rhs)) > 2]
     for block in dict.fromkeys(op.parent for op in dots):
         yield [op for op in dots if op.parent is block]
 

@@ -3,8 +3,9 @@
     s = select visible, x, -inf;  m = row_max s          ~>   s, m = sweep visible, x reduce max
     d = s - broadcast b;  p = exp2 d;  l = row_sum p     ~>   p, l = sweep s, b reduce add
 
-For each row reduction: the elementwise operations of its block that its operand is made of. A broadcast
-becomes the row's scalar, or a scalar of the program. What others read too is a result of the sweep.
+For each row reduction: the elementwise operations of its block that its operand is made of, and those that
+round one of them to a narrower type. A broadcast becomes the row's scalar, or a scalar of the program. What
+others read too is a result of the sweep.
 
 With ``apart`` a sweep is the reduction alone, and each operation below it goes over the whole tile by itself:
 what fusing them is worth can so be measured.
@@ -80,7 +81,7 @@ class FuseSweepsPass(TilePass[list[Row]]):
         return rows
 
     def row(self, reduction: RowReduction, taken: set[Operation]) -> Row:
-        ops = () if self.apart else feeding(reduction, taken)
+        ops = () if self.apart else with_rounding(feeding(reduction, taken))
         inner = {*ops, reduction}
         escaping = tuple(
             op.results[0] for op in ops if any(u.operation not in inner for u in op.results[0].uses)
@@ -118,6 +119,13 @@ def feeding(reduction: RowReduction, taken: set[Operation]) -> tuple[Operation, 
     block = reduction.parent
     assert block is not None
     return tuple(op for op in block.ops if op in found)
+
+
+def with_rounding(ops: tuple[Operation, ...]) -> tuple[Operation, ...]:
+    """These and, behind them, what rounds their results in their block."""
+    uses = [use.operation for op in ops for use in op.results[0].uses]
+    found = [user for user in uses if isinstance(user, arith.TruncFOp) and user.parent is ops[0].parent]
+    return (*ops, *dict.fromkeys(found))
 
 
 def fuse(row: Row) -> None:

@@ -36,7 +36,15 @@ from flashgen.ir.types import NEG_INF, element_of, index, shape_of
 from flashgen.passes.arithmetic import choose, emit_all, emit_bound
 from flashgen.passes.base import TilePass
 from flashgen.passes.edit import insert_before, remove_dead, shared_index, swap
-from flashgen.passes.patterns import is_above, is_finite_guard, masks_of, splat, unbroadcast
+from flashgen.passes.patterns import (
+    is_above,
+    is_finite_guard,
+    masks_of,
+    read_rounded,
+    splat,
+    unbroadcast,
+    unrounded,
+)
 
 ELEMENTWISE = (
     arith.AddfOp,
@@ -170,7 +178,7 @@ class MaskToSpansPass(TilePass[Matched]):
     def follow_weights(self, use: Use, found: Masked) -> None:
         if not isinstance(use.operation, EXPONENTIALS):
             self.refuse(use.operation, "reads differences of masked scores, which are not neutral")
-        for reader in use.operation.result.uses:
+        for reader in read_rounded(use.operation.result):
             op = reader.operation
             if isinstance(op, RowSumOp):
                 found.reductions.append(op)
@@ -206,7 +214,7 @@ class MaskToSpansPass(TilePass[Matched]):
 
 def weighs_nothing(dot: DotOp) -> bool:
     """Whether the left side is exp(s - b), where s is -inf wherever the product's `where` does not hold."""
-    weights = dot.lhs.owner
+    weights = unrounded(dot.lhs).owner
     gap = weights.operands[0].owner if isinstance(weights, EXPONENTIALS) else None
     if dot.where is None or not isinstance(gap, arith.SubfOp) or not is_finite_guard(unbroadcast(gap.rhs)):
         return False

@@ -35,7 +35,15 @@ from flashgen.analysis.state import Cell, cells, initial_store, is_after, others
 from flashgen.ir.compute import BroadcastOp, DotOp, HoldOp, ReplaceOp, RowMaxOp, RowSumOp
 from flashgen.ir.memory import LoadOp, StoreOp
 from flashgen.passes.base import Match, TilePass
-from flashgen.passes.patterns import guards, is_finite_guard, only_use, splat, unbroadcast
+from flashgen.passes.patterns import (
+    guards,
+    is_finite_guard,
+    only_use,
+    read_rounded,
+    splat,
+    unbroadcast,
+    unrounded,
+)
 
 
 @dataclass(frozen=True)
@@ -80,11 +88,11 @@ class OnlineSoftmaxPass(TilePass[Match]):
         assert isinstance(loop, scf.ForOp) and row_max is not None
         weights, factor = self.exponentials(maximum, row_max, m)
         scaled = [self.scaled(use, own) for use in spread(factor)]
-        fresh, users = {op for _, _, op in scaled}, {use.operation for use in weights.uses}
+        fresh, users = {op for _, _, op in scaled}, {use.operation for use in read_rounded(weights)}
         for op in (*users - fresh, *fresh - users):
             self.refuse(op, "is not both made of the weights and added to what is rescaled")
         for op in fresh:
-            if isinstance(op, DotOp) and (op.lhs is not weights or op.acc is not None):
+            if isinstance(op, DotOp) and (unrounded(op.lhs) is not weights or op.acc is not None):
                 self.refuse(op, "is not a product of the weights alone with something else")
         for state, kept, _ in scaled:
             self.check_step(state, kept)

@@ -38,6 +38,19 @@ def row_factor(v: SSAValue) -> SSAValue | None:
     return None if inner is v or not isinstance(inner.type, TensorType) else inner
 
 
+def unrounded(v: SSAValue) -> SSAValue:
+    """What a tile was before it was rounded to a narrower type; v itself where it was not."""
+    op = v.owner
+    return op.input if isinstance(op, arith.TruncFOp) and isinstance(v.type, TensorType) else v
+
+
+def read_rounded(v: SSAValue) -> Iterator[Use]:
+    """The uses of a tile, and in place of its rounding to a narrower type the uses of that."""
+    for use in v.uses:
+        narrow = use.operation.results[0] if isinstance(use.operation, arith.TruncFOp) else v
+        yield from [use] if narrow is v else narrow.uses
+
+
 def guards(v: SSAValue, from_: float, to: float) -> bool:
     """Whether v is a replacement of one value by another: `finite` is (-inf, 0), `nonzero` is (0, 1)."""
     op = v.owner

@@ -11,6 +11,7 @@
 | base-2            | exponentials of differences           | exp2; scores times log2 e                   |
 | rescale-threshold | exp2, l * O in O's place              | a maximum that moves only when it rises far |
 | reciprocal        | exp2, a division by a row's sum       | one division a row                          |
+| narrow-products   | K, V and Q as they are loaded         | products of bfloat16, P rounded for its own |
 | fold-scale        | scalar factors on a product           | the factors on Q, where it is loaded        |
 | nan-in-sum        | a sum of exponentials by a maximum    | a maximum that may drop NaN                 |
 | pack              | products with what is loaded          | panels of K and V                           |
@@ -25,9 +26,10 @@
 | fetch-ahead       | parallel loops, panels in memory      | what is read next, fetched beside products  |
 
 sink-loads, interchange, fuse-loops and keep-state are the q-outer order; reciprocal runs with lazy-rescale;
-group-rows, lazy-rescale, rescale-threshold, pack, hoist-packs, split-keys, causal-skip and fetch-ahead are
-asked for by their own fields; the others always run. skip-tiles goes with causal-skip, for problems whose mask
-has more than loop bounds can say; fold-scale and fetch-ahead need scores that depend on the product.
+group-rows, lazy-rescale, rescale-threshold, narrow-products, pack, hoist-packs, split-keys, causal-skip and
+fetch-ahead are asked for by their own fields; the others always run. skip-tiles goes with causal-skip, for
+problems whose mask has more than loop bounds can say; fold-scale and fetch-ahead need scores that depend on
+the product, and where products are narrow fold-scale leaves Q as it is, which it would round.
 """
 
 from __future__ import annotations
@@ -64,6 +66,7 @@ from flashgen.passes.keep_state import KeepStatePass
 from flashgen.passes.lazy_rescale import LazyRescalePass
 from flashgen.passes.mask_to_spans import MaskToSpansPass
 from flashgen.passes.nan_in_sum import NanInSumPass
+from flashgen.passes.narrow_products import NarrowProductsPass
 from flashgen.passes.pack import PackPass
 from flashgen.passes.parallel_loops import ParallelLoopsPass
 from flashgen.passes.reciprocal import ReciprocalPass
@@ -100,6 +103,7 @@ OWN = (
     Base2Pass,
     RescaleThresholdPass,
     ReciprocalPass,
+    NarrowProductsPass,
     FoldScalePass,
     NanInSumPass,
     PackPass,
@@ -136,6 +140,7 @@ def lowering(schedule: Schedule, problem: Problem | None = None) -> list[ModuleP
         Base2Pass(),
         *([RescaleThresholdPass(schedule.rescale_threshold)] if schedule.rescale_threshold else []),
         *([ReciprocalPass()] if schedule.lazy_rescale else []),
+        *([NarrowProductsPass()] if schedule.products == "bfloat16" else []),
         *([FoldScalePass()] if mods.reads_score else []),
         NanInSumPass(),
         *([PackPass(schedule.panel)] if schedule.panel else []),

@@ -19,7 +19,7 @@ from flashgen.ir.memory import ExtremesOp, FetchOp, GroupRowsOp, LoadOp, StoreOp
 from flashgen.ir.provenance import made_by
 from flashgen.ir.regions import MaskOp, RowSpanOp, SweepOp, YieldOp, yielded
 from flashgen.ir.sequences import PagesOp, SequenceOp
-from flashgen.ir.types import element_of, shape_of
+from flashgen.ir.types import NARROW, element_of, shape_of
 from flashgen.plan.layout import TileLayout
 from flashgen.plan.liveness import deferred, elementwise, viewed
 from flashgen.plan.model import KernelPlan, Operand, Statement
@@ -33,6 +33,9 @@ def plan(module: ModuleOp, layout: TileLayout, reserved: Collection[str]) -> Ker
     if not any(isinstance(op, scf.ParallelOp) for op in function.body.block.ops):
         raise CannotEmit("the module has no parallel loop: run parallel-loops")
     return Planner(function, layout, reserved).plan()
+
+
+PANELS = ("packed", "pairs")
 
 
 class Planner:
@@ -72,8 +75,10 @@ class Planner:
         return []
 
     def _rounded(self, op: arith.TruncFOp) -> list[Statement]:
-        """A constant that the IR states in float64, rounded to the type computed in."""
+        """A constant that the IR states in float64, rounded to the type computed in; or what is narrowed."""
         wide = self._at[op.operands[0]]
+        if element_of(op.results[0]) in NARROW:
+            return [self._plain(op)]
         if wide.kind != "constant":
             raise CannotEmit(f"{op.name} of something else than a constant")
         self._at[op.results[0]] = replace(wide, element=element_name(op.results[0].type))
@@ -196,7 +201,7 @@ class Planner:
                 "view", name, shape_of(op.result), element, memory=source, indices=tuple(indices)
             )
             return []
-        if kind_of(op.result) == "packed":
+        if kind_of(op.result) in PANELS:
             self._at[op.result] = self._in_memory(op.result, source, indices)
             return [Statement("tile_place", outs=[self._at[op.result]])]
         return [Statement("tile_load", outs=[self._at.result(op, op.result)], ins=[source, *indices])]
@@ -204,7 +209,7 @@ class Planner:
     def _in_memory(self, v: SSAValue, memory: Operand, indices: Sequence[Operand]) -> Operand:
         """A packed tile that lies in an array, which holds nothing else there."""
         name, element = self._at.name(v, "t"), element_name(element_of(v))
-        return Operand("packed", name, shape_of(v), element, memory=memory, indices=tuple(indices))
+        return Operand(kind_of(v), name, shape_of(v), element, memory=memory, indices=tuple(indices))
 
     def _pack(self, op: PackOp) -> list[Statement]:
         """attrs: transpose. What is stored right behind it is packed where it goes."""
@@ -215,12 +220,13 @@ class Planner:
         else:
             self._at.result(op, op.result)
         ins, attrs = self._at.all(op.operands), {"transpose": op.transpose is not None}
-        return [Statement("tile_pack", outs=[self._at[op.result]], ins=ins, attrs=attrs)]
+        name = "tile_pack_pairs" if kind_of(op.result) == "pairs" else "tile_pack"
+        return [Statement(name, outs=[self._at[op.result]], ins=ins, attrs=attrs)]
 
     def _store(self, op: StoreOp) -> list[Statement]:
         """attrs: the tile's shape (of a fill, the only thing that states it)."""
         value, target, *indices = self._at.all(op.operands)
-        if value.kind == "packed":
+        if value.kind in PANELS:
             if value.memory is not target:
                 raise CannotEmit("panels are stored where they are packed, right behind it")
             return []
@@ -313,7 +319,7 @@ class Planner:
         roles = {n: self._at[v] if (v := getattr(op, n)) else None for n in ("over", "only", "where")}
         attrs: dict[str, Any] = {"transpose": op.transpose is not None, "accumulate": op.acc is not None}
         attrs["ahead"] = self._ahead(op)
-        name = "tile_dot"
+        name = "tile_dot_pairs" if ins[1].kind == "pairs" else "tile_dot"
         if ins[1].kind == "view":
             span = roles["only" if attrs["transpose"] else "over"]
             name, roles = "tile_dot_in_place", {"span": span, "where": roles["where"]}
