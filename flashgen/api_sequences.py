@@ -122,7 +122,7 @@ def attention_paged(
 def _attend(layout: str, options: Options) -> Any:
     """A call of either function, whose arguments these are."""
     flags = {name: _expect_flag(name, options[name]) for name in ("is_causal", "enable_gqa", "return_lse")}
-    causal = _expect_causal(flags["is_causal"], options["causal_alignment"])
+    causal = _expect_causal(flags["is_causal"], options["causal_alignment"], flags["is_causal"])
     schedule, target, out = options["schedule"], options["target"], options["out"]
     _check_variant(schedule, target)
     q, k, v = (look(name, options[name]) for name in "qkv")

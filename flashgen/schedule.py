@@ -69,6 +69,10 @@ class Schedule:
         if self.rescale_threshold and not self.lazy_rescale:
             raise InvalidArgument("rescale_threshold", self.rescale_threshold, "it needs lazy_rescale")
         check_choice("group_rows", self.group_rows, (None, True, False))
+        self._check_packs()
+        self._check_parts()
+
+    def _check_packs(self) -> None:
         if self.panel is not None:
             check_positive("panel", self.panel, least=0)
         check_choice("hoist_packs", self.hoist_packs, (None, True, False))
@@ -84,6 +88,8 @@ class Schedule:
         check_choice("products", self.products, PRODUCTS)
         if self.products == "bfloat16" and self.panel == 0:
             raise InvalidArgument("products", repr(self.products), "it needs panels: panel above 0")
+
+    def _check_parts(self) -> None:
         if self.split_keys is not None:
             check_positive("split_keys", self.split_keys, least=0, most=MAX_PART)
             if self.split_keys and not (self.lazy_rescale and self.order == "q-outer"):

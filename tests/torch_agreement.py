@@ -3,9 +3,10 @@
     python tests/torch_agreement.py [HOW_MANY] [SEED]
 
 PyTorch computes in float64 by its plain path (SDPBackend.MATH), on the very numbers that our kernel is given.
-What both define in the same way is drawn: is_causal (with our causal_alignment="top-left", which is PyTorch's),
-boolean and additive masks of every broadcast shape, rows that see nothing (0 in both), grouped heads, scales,
-storage types, strides, sizes of 0 and 1. What they define differently is not drawn, and stands in DIFFERENT.
+What both define in the same way is drawn: is_causal (with our causal_alignment="top-left", which is
+PyTorch's), boolean and additive masks of every broadcast shape, rows that see nothing (0 in both), grouped
+heads, scales, storage types, strides, sizes of 0 and 1. What they define differently is not drawn, and stands
+in DIFFERENT.
 """
 
 from __future__ import annotations
@@ -78,7 +79,7 @@ def strided(rng: np.random.Generator, torch: Any, shape: tuple[int, ...]) -> Any
     """Numbers, of float32, in one of several layouts."""
     x = torch.from_numpy(rng.standard_normal((*shape[:-1], 2 * shape[-1]), dtype=np.float32))
     layouts = (
-        lambda: x[..., : shape[-1]].contiguous(),
+        x[..., : shape[-1]].clone,
         lambda: x[..., ::2],
         lambda: x[..., : shape[-1]].transpose(1, 2).contiguous().transpose(1, 2),
         lambda: x[:, :1, :, : shape[-1]].expand(shape),
