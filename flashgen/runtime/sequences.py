@@ -122,7 +122,7 @@ def lay_out_sequences(
         work_of(problem, sizes),
         hkv == 0,
         stored - 1,
-        not all(steps_align(form, itemsize) for form, itemsize in read),
+        not all(steps_align(*form, itemsize) for form, itemsize in read),
     )
 
 
