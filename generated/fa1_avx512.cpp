@@ -466,17 +466,18 @@ INLINE void block_product(real *out, isize out_stride, const real *a, isize a_st
 
 // A tile of R x C numbers that is wanted soon, brought into the second-level cache in equal parts beside a product's
 // register blocks: few lines can be waited for at a time, and a panel stays in the first-level cache.
-template <isize R, isize C, class T> struct Fetch {
-  const View<T> tile;
+template <isize R, isize C, class V> struct Fetch {
+  const V tile;
   INLINE void part(isize n, isize of) const {
+    constexpr isize line = 64 / (isize)sizeof(*tile.p);
     const isize end = tile.col_stride == 1 ? smaller((n + 1) * R / of, tile.rows) : 0;
     for (isize r = n * R / of; r < end; ++r)
-      UNROLL for (isize c = 0; c < C; c += 64 / (isize)sizeof(T))
-        _mm_prefetch((const char *)(tile.p + r * tile.row_stride + c), _MM_HINT_T1);
+      UNROLL for (isize c = 0; c < C; c += line) _mm_prefetch((const char *)(tile.row(r) + c), _MM_HINT_T1);
   }
 };
-template <isize R, isize C, class T, int N> INLINE Fetch<R, C, T> fetch(const Array<T, N> &a, const isize (&index)[N]) {
-  return {view(a, index, R)};
+template <isize R, isize C, class A, int N> INLINE auto fetch(const A &a, const isize (&index)[N]) {
+  const auto tile = view(a, index, R);
+  return Fetch<R, C, decltype(tile)>{tile};
 }
 
 // out = a b, or out + a b: panels outermost, so that one panel stays in the first-level cache.
