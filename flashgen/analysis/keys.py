@@ -68,7 +68,7 @@ class Numbers(Arithmetic[int]):
     arrays: Arrays
 
     def outside(self, v: SSAValue) -> int:
-        return evaluate(linear(v), self.symbols)
+        return number_of(v, self.symbols)
 
     def constant(self, n: int) -> int:
         return n
@@ -109,7 +109,7 @@ def visible(
     def made(v: SSAValue) -> Any:
         op = v.owner
         if not inside(v, mask):
-            return evaluate(linear(v), symbols)
+            return number_of(v, symbols)
         assert isinstance(op, Operation)
         if isinstance(op, ElementOp):
             return lookup((arrays or {})[op.source], [value(i) for i in op.indices])
@@ -122,6 +122,11 @@ def visible(
         return NUMBERS[type(op)](*map(value, op.operands))
 
     return np.broadcast_to(value(mask.predicate), (len(rows), len(cols))).astype(bool)
+
+
+def number_of(v: SSAValue, symbols: Symbols) -> int:
+    """What a value from outside is, itself or by what it is made of."""
+    return symbols[v] if v in symbols else evaluate(linear(v), symbols)
 
 
 def lookup(array: NDArray[Any], at: Sequence[Any]) -> NDArray[Any]:

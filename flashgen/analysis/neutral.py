@@ -15,7 +15,7 @@ in l and O for good.
 from __future__ import annotations
 
 import math as numbers
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 
 from xdsl.dialects import arith, math, scf
@@ -79,11 +79,29 @@ def states(loop: scf.ForOp) -> list[State]:
     last = loop.body.block.last_op
     assert last is not None
     carried = zip(loop.body.block.args[1:], last.operands, loop.iter_args, strict=True)
-    found = [State(old, new, start) for old, new, start in carried]
+    found = [State(old, new, first_value(start)) for old, new, start in carried]
     for cell in cells(loop.body.block):
         outer = updating_loop(cell)
         store = initial_store(cell, outer) if outer else None
         found.append(State(cell.old, cell.new, store.value if store else None))
+    return found
+
+
+def first_value(start: SSAValue) -> SSAValue:
+    """What a carried value was in front of all loops that carried it before."""
+    while isinstance(start.owner, scf.ForOp):
+        start = start.owner.iter_args[start.owner.results.index(start)]
+    return start
+
+
+def loops_before(loop: scf.ForOp) -> list[scf.ForOp]:
+    """The loops that carried the same values, in the same order, before this one did."""
+    found: list[scf.ForOp] = []
+    while (starts := loop.iter_args) and isinstance(before := starts[0].owner, scf.ForOp):
+        if list(before.results) != list(starts):
+            break
+        found.append(before)
+        loop = before
     return found
 
 
@@ -111,16 +129,31 @@ def disturbed(loop: scf.ForOp, mask: MaskOp) -> tuple[Operation, str] | None:
     for state in own:
         if hidden.values.get(state.new) != Old(state.old):
             return owner(state.new), "is changed by a tile that shows nothing, or is not known not to be"
+    for before in loops_before(loop):
+        pairs = zip(loop.body.block.args, before.body.block.args, strict=True)
+        twins: dict[SSAValue, SSAValue] = dict(pairs)
+        assumed = {(twins.get(a, a), twins.get(b, b)) for a, b in hidden.assumed}
+        unmasked = {op.operand for op in before.body.block.ops if isinstance(op, RowMaxOp)}
+        if (found := kept(before, states(before), mask, assumed, unmasked)) is not None:
+            return found
     return kept(loop, own, mask, hidden.assumed)
 
 
 def kept(
-    loop: scf.ForOp, own: list[State], mask: MaskOp, assumed: set[tuple[SSAValue, SSAValue]]
+    loop: scf.ForOp,
+    own: list[State],
+    mask: MaskOp,
+    assumed: set[tuple[SSAValue, SSAValue]],
+    unmasked: Collection[SSAValue] = (),
 ) -> tuple[Operation, str] | None:
-    """What breaks the assumed invariant: of each pair (c, x), that x is 0 while c is what it started as."""
+    """What breaks the assumed invariant: of each pair (c, x), that x is 0 while c is what it started as.
+
+    unmasked: scores that no mask is applied to.
+    """
     if not assumed:
         return None
     values: dict[SSAValue, Value] = {s.old: Old(s.old) for s in own}
+    values |= {scores: Fill(NEG_INF) for scores in unmasked}
     involved = {v for pair in assumed for v in pair}
     for state in own:
         if state.old in involved:
