@@ -49,4 +49,5 @@ static inline simde__m512 scalef(simde__mmask16 mask, simde__m512 a, simde__m512
 #define _mm512_maskz_reduce_ps(mask, a, how) reduce<how>(mask, a)
 #define _mm512_maskz_add_round_ps(mask, a, b, how) add_round<how>(mask, a, b)
 #define _mm512_maskz_scalef_ps(mask, a, b) scalef(mask, a, b)
+#define _mm512_maskz_slli_epi64(mask, a, n) simde_mm512_maskz_mov_epi64(mask, simde_mm512_slli_epi64(a, n))
 #endif
