@@ -63,15 +63,15 @@ def attention(
     """softmax(scale * Q K^T, masked) V: O, or (O, lse).
 
     q: (B, Hq, Nq, D), k: (B, Hkv, Nk, D), v: (B, Hkv, Nk, Dv), NumPy arrays of one type, which is float32,
-        float16 or ml_dtypes' bfloat16; any strides. Any of B, Hq, Nq, Nk and Dv may be 0. O is (B, Hq, Nq,
-        Dv) of the same type, lse (B, Hq, Nq) float32; arithmetic is float32. (CuPy's arrays go to a kernel
-        that ``compile`` makes for "cuda".)
+        float16, ml_dtypes' bfloat16 or float64; any strides. Any of B, Hq, Nq, Nk and Dv may be 0. O is (B,
+        Hq, Nq, Dv) of the same type, lse (B, Hq, Nq) of the type computed in: float64 for float64, else
+        float32. (CuPy's arrays go to a kernel that ``compile`` makes for "cuda".)
     is_causal: a row sees no key after its own position.
     causal_alignment: where that is. "bottom-right": row i is at key i + Nk - Nq, so that the last row sees
         every key, which is what decoding with a key cache wants. "top-left": row i is at key i, which is
         what PyTorch's scaled_dot_product_attention does. Both are the same where Nq == Nk.
-    scale: of the scores, 1 / sqrt(D) if not given. 0, or of size 2^-126 to 2.35e38: kernels multiply it by
-        log2 e in float32.
+    scale: of the scores, 1 / sqrt(D) if not given. 0, or of size 2^-126 to 2.35e38, with float64 2^-1022 to
+        1.24e308: kernels multiply it by log2 e in the type computed in.
     enable_gqa: allow Hq to be a multiple of Hkv; query head h then reads key head h // (Hq / Hkv).
     return_lse: return also each row's logsumexp of its visible scores (natural logarithm; -inf, with
         O = 0, where a row sees no key).

@@ -6,8 +6,8 @@ What differs from the paper's listing:
 
 - Loops run over the batch b, the key head g and the query head r of its group (h = g * group + r), so
   that what belongs to a key head stands outside r.
-- The state is kept in a float32 workspace whatever the storage type; o and lse are written once, in an
-  epilogue. lse = m + ln l is what FlashAttention-2 keeps for the backward pass.
+- The state is kept in a workspace of the type computed in, whatever the storage type; o and lse are written
+  once, in an epilogue. lse = m + ln l is what FlashAttention-2 keeps for the backward pass.
 - A predicate says which (row, key) pairs are visible: inside both lengths, and below the diagonal where
   the problem is causal. An invisible score is -inf, and an invisible value takes no part in the product.
 - A row that has seen no key yet has m = -inf and l = 0; `finite` and `nonzero` guard the two places
@@ -53,28 +53,29 @@ from flashgen.ir.construct import (
 )
 from flashgen.ir.memory import LoadOp, StoreOp
 from flashgen.ir.regions import MaskOp, YieldOp
-from flashgen.ir.types import NEG_INF, bf16, f16, f32, index, strided, tile
+from flashgen.ir.types import NEG_INF, bf16, computed_in, f16, f32, f64, index, strided, tile
 from flashgen.problem import Problem
 
-STORAGE: dict[str, Attribute] = {"float32": f32, "float16": f16, "bfloat16": bf16}
+STORAGE: dict[str, Attribute] = {"float32": f32, "float16": f16, "bfloat16": bf16, "float64": f64}
 
 
 def build(problem: Problem, br: int, bc: int) -> ModuleOp:
     """The FlashAttention-1 module for query tiles of ``br`` rows and key tiles of ``bc`` rows.
 
     One function `@attention(q, k, v, o, lse, scale)`: q (B, Hq, Nq, D), k (B, Hkv, Nk, D),
-    v (B, Hkv, Nk, Dv), o (B, Hq, Nq, Dv) in the storage type, lse (B, Hq, Nq) and scale float32. All
-    extents but D and Dv, and all strides, are run-time values; extents of one name here are equal, and named
-    so on the function's arguments (analysis.extents).
+    v (B, Hkv, Nk, Dv), o (B, Hq, Nq, Dv) in the storage type, lse (B, Hq, Nq) and scale in the type computed
+    in. All extents but D and Dv, and all strides, are run-time values; extents of one name here are equal,
+    and named so on the function's arguments (analysis.extents).
     """
     storage, d, dv = STORAGE[problem.dtype], problem.head_dim, problem.head_dim_v
+    computed = computed_in(storage)
     params: dict[str, Attribute] = {
         "q": strided(None, None, None, d, element=storage),
         "k": strided(None, None, None, d, element=storage),
         "v": strided(None, None, None, dv, element=storage),
         "o": strided(None, None, None, dv, element=storage),
-        "lse": strided(None, None, None),
-        "scale": f32,
+        "lse": strided(None, None, None, element=computed),
+        "scale": computed,
     }
     function = func.FuncOp("attention", (list(params.values()), []))
     rows, keys = ["B", "Hq", "Nq"], ["B", "Hkv", "Nk"]
@@ -104,7 +105,7 @@ class Forward:
     def build(self) -> None:
         self.c0, c1, c2 = (named(f"c{n}", const(n)) for n in (0, 1, 2))
         self.by_br, self.by_bc = named("br", const(self.br)), named("bc", const(self.bc))
-        self.zero, self.neg_inf = named("zero", real(0.0)), named("neg_inf", real(NEG_INF))
+        self.zero, self.neg_inf = named("zero", self.real(0.0)), named("neg_inf", self.real(NEG_INF))
         batch, heads = named("B", dim(self.q, self.c0)), named("Hq", dim(self.q, c1))
         kv_heads = named("Hkv", dim(self.k, c1))
         self.nq, self.nk = named("Nq", dim(self.q, c2)), named("Nk", dim(self.k, c2))
@@ -123,8 +124,8 @@ class Forward:
 
     def head(self, b: SSAValue, g: SSAValue, h: SSAValue) -> None:
         """One query head: initialise the state, go over the keys, write the results."""
-        acc_memory = MemRefType(f32, [DYNAMIC_INDEX, self.problem.head_dim_v])
-        row_memory = MemRefType(f32, [DYNAMIC_INDEX])
+        acc_memory = MemRefType(self.computed, [DYNAMIC_INDEX, self.problem.head_dim_v])
+        row_memory = MemRefType(self.computed, [DYNAMIC_INDEX])
         self.acc = named("acc", alloc(acc_memory, self.nq))
         self.m = named("m", alloc(row_memory, self.nq))
         self.l = named("l", alloc(row_memory, self.nq))
@@ -139,12 +140,23 @@ class Forward:
         loop("j", self.c0, self.nk, self.by_bc, body)
 
     @property
+    def computed(self) -> Attribute:
+        """The type computed in."""
+        return self.scale.type
+
+    def real(self, x: float) -> SSAValue:
+        return real(x, self.computed)
+
+    def tile(self, *shape: int) -> TensorType:
+        return tile(*shape, element=self.computed)
+
+    @property
     def acc_tile(self) -> TensorType:
-        return tile(self.br, self.problem.head_dim_v)
+        return self.tile(self.br, self.problem.head_dim_v)
 
     @property
     def row_tile(self) -> TensorType:
-        return tile(self.br)
+        return self.tile(self.br)
 
     def initialise(self, i: SSAValue) -> None:
         StoreOp(fill(self.zero, self.acc_tile), self.acc, [i, self.c0])
@@ -154,13 +166,13 @@ class Forward:
     def over_queries(self, b: SSAValue, g: SSAValue, h: SSAValue, j: SSAValue) -> None:
         """The outer step: load a tile of K and of V, then update every query tile."""
         d, dv = self.problem.head_dim, self.problem.head_dim_v
-        kj = named("kj", LoadOp(self.k, [b, g, j, self.c0], tile(self.bc, d)).result)
-        vj = named("vj", LoadOp(self.v, [b, g, j, self.c0], tile(self.bc, dv)).result)
+        kj = named("kj", LoadOp(self.k, [b, g, j, self.c0], self.tile(self.bc, d)).result)
+        vj = named("vj", LoadOp(self.v, [b, g, j, self.c0], self.tile(self.bc, dv)).result)
         self.over_query_tiles(lambda i: self.update(b, h, i, j, kj, vj))
 
     def update(self, b: SSAValue, h: SSAValue, i: SSAValue, j: SSAValue, kj: SSAValue, vj: SSAValue) -> None:
         """The inner step: lines 9 to 13 of Algorithm 1."""
-        qi = named("qi", LoadOp(self.q, [b, h, i, self.c0], tile(self.br, self.problem.head_dim)).result)
+        qi = named("qi", LoadOp(self.q, [b, h, i, self.c0], self.tile(self.br, self.problem.head_dim)).result)
         acc = named("acc_i", LoadOp(self.acc, [i, self.c0], self.acc_tile).result)
         l_old = named("l_i", LoadOp(self.l, [i], self.row_tile).result)
         m_old = named("m_i", LoadOp(self.m, [i], self.row_tile).result)
@@ -168,7 +180,7 @@ class Forward:
         x = DotOp(qi, kj, transpose=True).result
         x = mulf(x, rows(self.scale, x))
         visible = self.visible(i, j)
-        s = named("s", SelectOp(visible, x, fill(self.neg_inf, tile(self.br, self.bc))).result)
+        s = named("s", SelectOp(visible, x, fill(self.neg_inf, self.tile(self.br, self.bc))).result)
         m_tile = named("m_tile", RowMaxOp(s).result)
         tile_top = named("tile_top", finite(m_tile))
         p = named("p", exp(subf(s, rows(tile_top, s))))

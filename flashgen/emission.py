@@ -75,20 +75,20 @@ def emit(
         body=body,
         extents=walker.extents(),
         with_main=with_main,
-        limits=limits(problem.dtype) if with_main else None,
+        limits=limits(problem) if with_main else None,
     )
     return Emitted(name, schedule, source, launch)
 
 
-def limits(dtype: str) -> dict[str, float]:
-    """The constants of the reference's bound, for results computed in float32 and stored as ``dtype``."""
+def limits(problem: Problem) -> dict[str, float]:
+    """The constants of the reference's bound, for results of this problem's kernels."""
     from flashgen.reference import ROUNDOFF, SMALLEST, C
 
     return {
         "C": float(C),
-        "u": ROUNDOFF["float32"],
-        "u_out": ROUNDOFF[dtype],
-        "smallest": SMALLEST[dtype],
+        "u": ROUNDOFF[problem.computed],
+        "u_out": ROUNDOFF[problem.dtype],
+        "smallest": SMALLEST[problem.dtype],
     }
 
 
@@ -106,7 +106,7 @@ def kernel_plan(
 ) -> KernelPlan:
     """What is emitted for a complete schedule; ``passes`` in place of its own, ``after`` sees each stage."""
     module = lower(problem, schedule, after, passes)
-    kernel = plan(module, target.layout, languages(target.language).reserved)
+    kernel = plan(module, target.layout(problem), languages(target.language).reserved)
     return with_barriers(kernel) if target.block_threads else kernel
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from flashgen.errors import check_choice, check_positive
 
-DTYPES = {"float32": "f32", "float16": "f16", "bfloat16": "bf16"}
+DTYPES = {"float32": "f32", "float16": "f16", "bfloat16": "bf16", "float64": "f64"}
 """Storage types, and what names of kernels call them."""
 
 CAUSAL = ("bottom-right", "top-left")
@@ -22,8 +22,8 @@ class Problem:
 
     head_dim: D, the length of a query and of a key.
     head_dim_v: Dv, the length of a value and of an output row; D where it is not given or None.
-    dtype: storage of q, k, v and o, "float32", "float16" or "bfloat16"; arithmetic and lse are float32
-        whatever it is.
+    dtype: storage of q, k, v and o, "float32", "float16", "bfloat16" or "float64"; arithmetic and lse are
+        float64 with the last of these, else float32 (``computed``).
     causal: None (every key is visible), "bottom-right" (key j is visible to row i when
         j <= i + Nk - Nq: the last row sees every key) or "top-left" (j <= i).
 
@@ -53,6 +53,11 @@ class Problem:
         check_choice("dtype", self.dtype, DTYPES)
         if self.causal is not None:
             check_choice("causal", self.causal, CAUSAL)
+
+    @property
+    def computed(self) -> str:
+        """The type of scores, of all arithmetic, and of lse: "float32" or "float64"."""
+        return "float64" if self.dtype == "float64" else "float32"
 
     @property
     def name(self) -> str:

@@ -1,7 +1,8 @@
-"""What attention means, in float64, written for reading; and the one bound on what may differ from it.
+"""What attention means, written for reading; and the one bound on what may differ from it.
 
 Arrays are (B, H, N, D). Query head h reads key head h // (Hq / Hkv). Every kernel, every module and every
-test is held to this page.
+test is held to this page. It computes in float64, and what kernels compute in float64 in a wider type
+(``wider``).
 """
 
 from __future__ import annotations
@@ -28,14 +29,23 @@ def visible(problem: Problem, rows: Array, nq: int, nk: int) -> Array:
     return keys[None, :] <= rows[:, None] + offset
 
 
+def wider(problem: Problem) -> type[np.floating]:
+    """What is computed in here: a type that rounds much less than what the problem's kernels compute in.
+
+    Beside float64 that is np.longdouble: on x86 a float of 80 bits, whose 64 bits of significand are 11 more.
+    """
+    return np.longdouble if problem.computed == "float64" else np.float64
+
+
 def attention(problem: Problem, q: Array, k: Array, v: Array, scale: float) -> tuple[Array, Array]:
-    """O (B, Hq, Nq, Dv) and lse (B, Hq, Nq), float64. A row that sees no key has O = 0 and lse = -inf.
+    """O (B, Hq, Nq, Dv) and lse (B, Hq, Nq), in ``wider``. A row that sees no key has O = 0 and lse = -inf.
 
     What lies at keys that a row does not see never reaches it, NaN and inf included.
     """
-    q, k, v = (x.astype(np.float64) for x in (q, k, v))
+    wide = wider(problem)
+    q, k, v = (x.astype(wide) for x in (q, k, v))
     (batch, hq, nq, _), (nk, dv) = q.shape, v.shape[2:]
-    o, lse = np.zeros((batch, hq, nq, dv)), np.full((batch, hq, nq), -np.inf)
+    o, lse = np.zeros((batch, hq, nq, dv), wide), np.full((batch, hq, nq), -np.inf, wide)
     with np.errstate(all="ignore"):
         for b, h, first in np.ndindex(batch, hq, -(-nq // BLOCK)):
             g = h // (hq // k.shape[1])
@@ -91,12 +101,13 @@ C = 8
 ROUNDOFF = {"bfloat16": 2.0**-8, "float16": 2.0**-11, "float32": 2.0**-24, "float64": 2.0**-53}
 """Unit roundoffs u: |fl(x) - x| <= u |x|."""
 
-SMALLEST = {"bfloat16": 2.0**-134, "float16": 2.0**-25, "float32": 2.0**-150, "float64": 2.0**-1075}
-"""Half the smallest subnormal number: what rounding loses below the normal range."""
+SMALLEST = {"bfloat16": 2.0**-134, "float16": 2.0**-25, "float32": 2.0**-150, "float64": 2.0**-1074}
+"""Half the smallest subnormal number: what rounding loses below the normal range. Of float64 all of it, since
+half of it is no float64."""
 
 
-def bound(problem: Problem, q: Array, k: Array, v: Array, scale: float, computed: str = "float32") -> Bound:
-    """How far a result may be from the reference.
+def bound(problem: Problem, q: Array, k: Array, v: Array, scale: float, computed: str | None = None) -> Bound:
+    """How far a result may be from the reference. computed: the type computed in, the problem's if not given.
 
     |O - reference| <= C * (u * (1 + S) + u_P + u_out) * max|v| + half the smallest number of O's storage
     |lse - reference| <= C * u * (1 + S + ln Nk)
@@ -124,6 +135,7 @@ def bound(problem: Problem, q: Array, k: Array, v: Array, scale: float, computed
             largest_t[b, h] = max(largest_t[b, h], products[np.isfinite(products)].max(initial=0))
             largest_v[b, h] = max(largest_v[b, h], values[np.isfinite(values)].max(initial=0))
     s = abs(scale) * largest_t
+    computed = computed or problem.computed
     u, u_out = ROUNDOFF[computed], ROUNDOFF[max_roundoff(problem.dtype, computed)]
     tiny = SMALLEST[problem.dtype]
     return Bound(C * (u * (1 + s) + u + u_out) * largest_v + tiny, C * u * (1 + s + np.log(max(nk, 1))))
@@ -150,7 +162,7 @@ EXACT = Deviation(0.0, 0.0)
 
 
 def difference(got: Array, want: Array) -> Array:
-    """|got - want|, float64: 0 also where both are NaN or the same infinity, inf where only one is."""
+    """|got - want|, as wide as want: 0 where both are NaN or the same infinity, inf where only one is."""
     got = got.astype(np.float64)
     with np.errstate(invalid="ignore"):
         apart = np.abs(got - want)

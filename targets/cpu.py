@@ -12,10 +12,13 @@ from flashgen.problem import Problem
 from flashgen.schedule import Schedule
 from flashgen.targets.base import MANY_KEYS, MANY_QUERIES, ROW_STEPS, SHORT_KEYS, SHORT_QUERIES, Target
 
-FLOAT = 4  # bytes
+BYTES = {"float32": 4, "float64": 8}
+"""Of one number, by the type computed in."""
+STORAGE = {"float32": "storage.hpp", "float64": "storage_double.hpp"}
+TRANSPOSE = {"float32": "transpose.hpp", "float64": "transpose_double.hpp"}
+"""Files that each type computed in has its own of."""
 LAYERS = {
     "group_rows.hpp": {"tile_group_rows"},
-    "transpose.hpp": {"tile_pack"},
     "pack.hpp": {"tile_pack"},
     "dot.hpp": {"tile_dot"},
     "dot_in_place.hpp": {"tile_dot_in_place"},
@@ -45,22 +48,23 @@ class Cpu(Target):
         "float32": (),
         "float16": ("float16.hpp", "narrow.hpp"),
         "bfloat16": ("bfloat16.hpp", "narrow.hpp"),
+        "float64": (),
     }
     lanes: ClassVar[int]
-    """float32 values in one vector."""
+    """float32 values in one vector; of float64 it has half as many."""
     unroll: ClassVar[int] = 4
     """Vectors that a sweep takes at a time; a tile's rows are padded to them."""
     micro: ClassVar[tuple[int, int]]
-    """Rows and columns of a register block of the matrix products; its accumulators, the vectors of one
-    operand's row and one of the other's fit the vector registers."""
+    """Rows and columns of a register block of the matrix products in float32, half the columns in float64.
+    Its accumulators, the vectors of one operand's row and one of the other's fit the vector registers."""
     max_threads: ClassVar[int] = 1024
     """Threads that a kernel can be told to use."""
     tile_rows: ClassVar[int] = 64
     """Queries of a tile; see ``tiles``. A product has smaller register blocks for what ``micro`` leaves."""
     second_level: ClassVar[int] = 512 << 10
     """Bytes of a second-level cache that scores and panels may take; the processors measured have 1 MiB."""
-    vectors: ClassVar[str]
-    """The file of the language's folder that has its operations on vectors."""
+    vectors: ClassVar[dict[str, tuple[str, ...]]]
+    """The files of the language's folder that have its operations on vectors, by the type computed in."""
     scale_rows: ClassVar[str] = "scale_rows.hpp"
     """The file that has the product of rows with a factor each."""
     flags: ClassVar[tuple[str, ...]]
@@ -70,13 +74,27 @@ class Cpu(Target):
     scratch_limit: ClassVar[int] = 64 << 20
     """Bytes of tile buffers that one thread may hold."""
 
+    def lanes_of(self, problem: Problem) -> int:
+        """Numbers in one vector, of the type computed in."""
+        return self.lanes * BYTES["float32"] // BYTES[problem.computed]
+
+    def micro_of(self, problem: Problem) -> tuple[int, int]:
+        """Rows and columns of a register block, in the type computed in."""
+        return self.micro[0], self.micro[1] * BYTES["float32"] // BYTES[problem.computed]
+
+    def layout(self, problem: Problem) -> TileLayout:
+        return TileLayout(rows=self.micro[0], cols=self.unroll * self.lanes_of(problem), in_place=True)
+
     def layers(self, problem: Problem, kernel: KernelPlan) -> tuple[str, ...]:
-        storage = (*self.dtypes[problem.dtype], self.vectors, "math.hpp", "storage.hpp", "tiles.hpp")
+        computed = problem.computed
+        vectors = (*self.dtypes[problem.dtype], *self.vectors[computed], "math.hpp")
+        transpose = [TRANSPOSE[computed]] * ("tile_pack" in kernel.operations)
         some = (name for name, wanted in LAYERS.items() if wanted & kernel.operations)
-        return (*storage, self.scale_rows, *some, "sweep.hpp", "memory.hpp", "threads.hpp")
+        tiles = (STORAGE[computed], "tiles.hpp", self.scale_rows, *transpose, *some)
+        return (*vectors, *tiles, "sweep.hpp", "memory.hpp", "threads.hpp")
 
     def fill(self, problem: Problem, schedule: Schedule) -> Schedule:
-        panel = self.micro[1] if schedule.panel is None else schedule.panel
+        panel = self.micro_of(problem)[1] if schedule.panel is None else schedule.panel
         rows, cols = self.tiles(problem, schedule.br) if panel else IN_PLACE_TILES
         hoist = bool(panel) and schedule.order == "q-outer"
         return replace(
@@ -98,7 +116,7 @@ class Cpu(Target):
         there is to do for a group, so threads share its keys where there are many; for any number of heads,
         so that a row's bits do not depend on it. Long calls get the rows that LONG_ROWS speaks of.
         """
-        cols = next((round_up(n, self.micro[1]) for n in SHORT_KEYS if key_len <= n), None)
+        cols = next((round_up(n, self.micro_of(problem)[1]) for n in SHORT_KEYS if key_len <= n), None)
         bc = schedule.bc or (cols if not schedule.split_keys else None)
         few = next((n for n in ROW_STEPS if rows <= n), None)
         packs = schedule.panel or schedule.hoist_packs
@@ -128,14 +146,16 @@ class Cpu(Target):
         0.80, causal 0.755 and 0.737, 128 keys 0.57 and 0.47; 2048 of D 128, causal, 0.785 and 0.776.
         """
         rows, d = br or self.tile_rows, max(problem.head_dim, problem.head_dim_v)
-        bc = MOST_COLUMNS
-        while bc > LEAST_COLUMNS and FLOAT * bc * (rows + d) > self.second_level:
+        bc, size = MOST_COLUMNS, BYTES[problem.computed]
+        while bc > LEAST_COLUMNS and size * bc * (rows + d) > self.second_level:
             bc //= 2
         return rows, bc
 
     def check(self, problem: Problem, schedule: Schedule) -> None:
-        if schedule.panel not in (0, self.micro[1]):
-            allowed = f"target {self.name} packs panels of {self.micro[1]} columns, or with 0 none"
+        width = self.micro_of(problem)[1]
+        if schedule.panel not in (0, width):
+            what = "" if problem.computed == "float32" else f" of {problem.computed}"
+            allowed = f"target {self.name} packs panels of {width} columns{what}, or with 0 none"
             raise InvalidArgument("panel", schedule.panel, allowed)
         assert schedule.br is not None and schedule.bc is not None
         if (need := self.scratch(problem, schedule)) > self.scratch_limit:
@@ -155,7 +175,7 @@ class Cpu(Target):
         """Bytes of the tiles that live at once: Q, scaled Q, O, the scores; K and V where a step packs."""
         br, bc, d, dv = schedule.br or 0, schedule.bc or 0, problem.head_dim, problem.head_dim_v
         packed = bc * (d + dv) if schedule.panel and not schedule.hoist_packs else 0
-        return FLOAT * (br * (2 * d + 2 * dv + 2 * bc) + packed)
+        return BYTES[problem.computed] * (br * (2 * d + 2 * dv + 2 * bc) + packed)
 
 
 def columns_of(part: int | None, cols: int) -> int:
@@ -181,8 +201,7 @@ class Avx2(Cpu):
     name = "avx2"
     lanes = 8
     micro = (6, 16)
-    layout = TileLayout(rows=micro[0], cols=Cpu.unroll * lanes, in_place=True)
-    vectors = "avx2.hpp"
+    vectors: ClassVar = {"float32": ("avx2.hpp",), "float64": ("avx2_double.hpp", "exp2_double.hpp")}
     flags = ("-march=x86-64-v3",)
     features = ("avx", "avx2", "fma", "f16c", "bmi1", "bmi2", "abm", "movbe")
 
@@ -193,7 +212,6 @@ class Avx512(Cpu):
     name = "avx512"
     lanes = 16
     micro = (14, 32)
-    layout = TileLayout(rows=micro[0], cols=Cpu.unroll * lanes, in_place=True)
-    vectors = "avx512.hpp"
+    vectors: ClassVar = {"float32": ("avx512.hpp",), "float64": ("avx512_double.hpp", "exp2_double.hpp")}
     flags = ("-march=x86-64-v4", "-mprefer-vector-width=512")
     features = (*Avx2.features, "avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl")

@@ -6,11 +6,11 @@ from collections.abc import Callable
 
 from xdsl.builder import ImplicitBuilder
 from xdsl.dialects import arith, math, memref, scf
-from xdsl.dialects.builtin import Float32Type, FloatAttr, IntegerAttr, MemRefType, TensorType
-from xdsl.ir import Block, BlockArgument, SSAValue
+from xdsl.dialects.builtin import IntegerAttr, MemRefType, TensorType
+from xdsl.ir import Attribute, Block, BlockArgument, SSAValue
 
 from flashgen.ir.compute import BroadcastOp, ReplaceOp
-from flashgen.ir.types import NEG_INF, f32, i1, index
+from flashgen.ir.types import NEG_INF, i1, index, number
 
 
 def const(n: int) -> SSAValue:
@@ -18,9 +18,9 @@ def const(n: int) -> SSAValue:
     return arith.ConstantOp(IntegerAttr(n, index)).result
 
 
-def real(x: float) -> SSAValue:
-    """A float32 scalar."""
-    return arith.ConstantOp(FloatAttr[Float32Type](x, f32)).result
+def real(x: float, element: Attribute) -> SSAValue:
+    """A scalar of a float type."""
+    return arith.ConstantOp(number(x, element)).result
 
 
 def add(a: SSAValue, b: SSAValue) -> SSAValue:
@@ -123,7 +123,7 @@ def dim(array: SSAValue, n: SSAValue) -> SSAValue:
 
 
 def alloc(t: MemRefType, *sizes: SSAValue) -> SSAValue:
-    """A float32 workspace whose run-time extents are ``sizes``; what it holds at first is unspecified."""
+    """A workspace whose run-time extents are ``sizes``; what it holds at first is unspecified."""
     return memref.AllocOp(list(sizes), [], result_type=t).memref
 
 

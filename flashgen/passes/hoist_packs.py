@@ -34,7 +34,7 @@ from flashgen.ir.compute import PackOp
 from flashgen.ir.construct import alloc, ceildiv, floordiv, loop, mul, named
 from flashgen.ir.memory import LoadOp, StoreOp
 from flashgen.ir.provenance import inherit
-from flashgen.ir.types import f32, shape_of
+from flashgen.ir.types import element_of, shape_of
 from flashgen.passes.base import TilePass
 from flashgen.passes.edit import erase, shared_index
 from flashgen.passes.patterns import outermost
@@ -50,7 +50,8 @@ class Hoisted:
 
     def allocate(self, tiles: SSAValue) -> SSAValue:
         """An array of so many packed tiles."""
-        array = alloc(MemRefType(f32, [DYNAMIC_INDEX, *shape_of(self.pack.result)]), tiles)
+        packed = self.pack.result
+        array = alloc(MemRefType(element_of(packed), [DYNAMIC_INDEX, *shape_of(packed)]), tiles)
         if hint := self.load.source.name_hint:
             array.name_hint = f"{hint}_panels"
         return array

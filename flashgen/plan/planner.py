@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from xdsl.dialects import arith, func, memref, scf
-from xdsl.dialects.builtin import ModuleOp, TensorType
+from xdsl.dialects.builtin import FloatAttr, ModuleOp, TensorType
 from xdsl.ir import Block, Operation, SSAValue
 
 from flashgen.analysis.linear import stored
@@ -284,12 +284,18 @@ HANDLERS: dict[type[Operation], Callable[[Planner, Any], list[Statement]]] = {
 
 
 def attributes(op: Operation) -> dict[str, object]:
-    """What an operation says of itself in its properties, as plain values."""
+    """What an operation says of itself in its properties: plain values, and numbers as constants."""
     match op:
         case arith.CmpiOp():
             return {"predicate": op.predicate.value.data}
         case ReplaceOp():
-            return {"from_": op.from_.value.data, "to": op.to.value.data}
+            return {"from_": number(op.from_), "to": number(op.to)}
         case HoldOp():
-            return {"by": op.by.value.data}
+            return {"by": number(op.by)}
     return {}
+
+
+def number(x: FloatAttr) -> Operand:
+    """A number that an operation states, as a constant of its type."""
+    value = x.value.data
+    return Operand("constant", str(value), (), element_name(x.type), value=value)

@@ -17,7 +17,6 @@ from flashgen.runtime.compiler import BASE_FLAGS, HEADERS, find_compiler
 from flashgen.runtime.cpu_features import require
 from flashgen.runtime.headers import precompiled
 from flashgen.runtime.tensors import (
-    FLOAT32,
     TENSOR_BYTES,
     TENSOR_WORDS,
     Form,
@@ -45,9 +44,10 @@ class CpuKernel:
     def __init__(self, name: str, problem: Problem, library: Path):
         self.name, self.problem = name, problem
         self._function = open_function(library, name)
-        self._function.argtypes = [ctypes.c_void_p] * 5 + [ctypes.c_float, ctypes.c_int]
+        scale = {"float32": ctypes.c_float, "float64": ctypes.c_double}[problem.computed]
+        self._function.argtypes = [ctypes.c_void_p] * 5 + [scale, ctypes.c_int]
         self._function.restype = ctypes.c_int
-        self._default_scale = 1 / math.sqrt(problem.head_dim)
+        self._computed, self._default_scale = np.dtype(problem.computed), 1 / math.sqrt(problem.head_dim)
         self._lay_out = functools.lru_cache(LAYOUTS)(functools.partial(lay_out, problem))
 
     def __repr__(self) -> str:
@@ -69,10 +69,10 @@ class CpuKernel:
         q: (B, Hq, Nq, D), k: (B, Hkv, Nk, D), v: (B, Hkv, Nk, Dv), of the problem's dtype, Hq a multiple of
             Hkv; any strides, any of B, Hq, Nq and Nk may be 0. An array whose elements do not lie at
             multiples of their size is copied first.
-        scale: of the scores; 0, or of size SCALE_MIN to SCALE_MAX (tensors.py); 1 / sqrt(D) if not given.
-        out: (B, Hq, Nq, Dv), of the problem's dtype, lse: (B, Hq, Nq), float32: written and returned; made
-            if not given. Their memory is apart from the inputs' and each other's (compared by first and last
-            address).
+        scale: of the scores; 0, or of a size that SCALES (tensors.py) allows; 1 / sqrt(D) if not given.
+        out: (B, Hq, Nq, Dv), of the problem's dtype, lse: (B, Hq, Nq), of the type computed in (float64 with
+            float64, else float32): written and returned; made if not given. Their memory is apart from the
+            inputs' and each other's (compared by first and last address).
         threads: at most so many, from 1 to 1024; if not given, what the work is worth, up to
             $OMP_NUM_THREADS or the processors that this process may run on.
 
@@ -87,20 +87,20 @@ class CpuKernel:
             given["out"] = out = expect_output("out", out, dtype)
             out_form = Form(out.shape, out.strides)
         if lse is not None:
-            given["lse"] = lse = expect_output("lse", lse, "float32")
+            given["lse"] = lse = expect_output("lse", lse, self.problem.computed)
             lse_form = Form(lse.shape, lse.strides)
         layout = self._lay_out(
             Form(q.shape, q.strides), Form(k.shape, k.strides), Form(v.shape, v.strides), out_form, lse_form
         )
         if given:
             check_apart(given, {"q": q, "k": k, "v": v})
-        factor = self._default_scale if scale is None else expect_scale(scale)
+        factor = self._default_scale if scale is None else expect_scale(scale, self.problem.computed)
         count = choose_threads(threads, layout.work)
 
         if out is None:
             out = np.empty(layout.o, q.dtype)
         if lse is None:
-            lse = np.empty(layout.lse, FLOAT32)
+            lse = np.empty(layout.lse, self._computed)
         if layout.no_heads:
             return out, lse
         # A block of its own for each call: ctypes lets other Python threads run while the kernel does.

@@ -72,7 +72,8 @@ class CudaKernel:
             q, k, v = (self._input(n, x, on_host) for n, x in (("q", q), ("k", k), ("v", v)))
             q_form, k_form, v_form = (Form(x.shape, x.strides) for x in (q, k, v))
             layout = lay_out(self.problem, q_form, k_form, v_form, None, None)
-            factor = 1 / math.sqrt(self.problem.head_dim) if scale is None else expect_scale(scale)
+            given = None if scale is None else expect_scale(scale, self.problem.computed)
+            factor = 1 / math.sqrt(self.problem.head_dim) if given is None else given
             o = cupy.empty(layout.o, q.dtype)
             lse = cupy.empty(layout.lse, np.float32)
             self._run(q, k, v, o, lse, factor)
