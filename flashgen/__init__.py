@@ -13,9 +13,11 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from flashgen import errors
+    from flashgen import errors, mods
     from flashgen.api import attention, compile, emit
+    from flashgen.api_sequences import attention_paged, attention_varlen
     from flashgen.problem import Problem
+    from flashgen.runtime.merge import merge
     from flashgen.schedule import FA1, FA2, Schedule
 
 _HOMES = {
@@ -24,12 +26,29 @@ _HOMES = {
     "Problem": "problem",
     "Schedule": "schedule",
     "attention": "api",
+    "attention_paged": "api_sequences",
+    "attention_varlen": "api_sequences",
     "compile": "api",
     "emit": "api",
     "errors": "errors",
+    "merge": "runtime.merge",
+    "mods": "mods",
 }
 
-__all__ = ["FA1", "FA2", "Problem", "Schedule", "attention", "compile", "emit", "errors"]
+__all__ = [
+    "FA1",
+    "FA2",
+    "Problem",
+    "Schedule",
+    "attention",
+    "attention_paged",
+    "attention_varlen",
+    "compile",
+    "emit",
+    "errors",
+    "merge",
+    "mods",
+]
 
 
 def __getattr__(name: str) -> object:

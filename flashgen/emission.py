@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from importlib.metadata import version
 
 from xdsl.passes import ModulePass
 
 from flashgen.errors import InvalidArgument
+from flashgen.expression import Expression
+from flashgen.layouts import LAYOUTS, MEANINGS
+from flashgen.notation import declare
 from flashgen.passes.pipeline import After, lower
 from flashgen.plan.barriers import with_barriers
 from flashgen.plan.launch import LaunchPlan, launch_plan
@@ -18,6 +22,9 @@ from flashgen.problem import Problem
 from flashgen.render import Walker, languages
 from flashgen.schedule import Schedule
 from flashgen.targets.base import Target
+
+MODS = ("mask", "score", "sink")
+"""What a problem may have beside the numbers that a command line states."""
 
 
 @dataclass(frozen=True)
@@ -52,10 +59,20 @@ def emit(
     """
     if with_main and target.language != "cpp":
         raise InvalidArgument("with_main", with_main, f"target {target.name} has none; those in C++ do")
+    if with_main and problem.layout != "dense":
+        allowed = "layout 'dense' is allowed: the program knows no sequences of different lengths"
+        raise InvalidArgument("with_main", with_main, allowed)
+    if with_main and (problem.mask is not None or problem.score is not None or problem.sink):
+        allowed = "a problem without mask, score and sink is allowed: the program knows no other definition"
+        raise InvalidArgument("with_main", with_main, allowed)
     schedule = target.complete(problem, schedule)
     name, language = variant(problem, schedule, target), languages(target.language)
     kernel = kernel_plan(problem, schedule, target, passes, after)
-    launch = launch_plan(kernel, target.block_threads) if target.block_threads else None
+    launch = (
+        launch_plan(kernel, target.block_threads, LAYOUTS[problem.layout].shapes)
+        if target.block_threads
+        else None
+    )
     walker = Walker(language, kernel)
     body = walker.block(kernel.body)
     source = language.environment.get_template(f"{target.language}/kernel.jinja").render(
@@ -67,6 +84,8 @@ def emit(
         ),
         version=version("flashgen"),
         problem=problem,
+        stated=stated(problem),
+        **documented(problem),
         schedule=schedule,
         target=target,
         layers=[f"{target.language}/{name}" for name in target.layers(problem, kernel)],
@@ -75,18 +94,19 @@ def emit(
         body=body,
         extents=walker.extents(),
         with_main=with_main,
-        limits=limits(problem) if with_main else None,
+        limits=limits(problem, schedule.products) if with_main else None,
     )
     return Emitted(name, schedule, source, launch)
 
 
-def limits(problem: Problem) -> dict[str, float]:
+def limits(problem: Problem, products: str) -> dict[str, float]:
     """The constants of the reference's bound, for results of this problem's kernels."""
     from flashgen.reference import ROUNDOFF, SMALLEST, C
 
     return {
         "C": float(C),
         "u": ROUNDOFF[problem.computed],
+        "u_p": ROUNDOFF[problem.computed if products == "float32" else products],
         "u_out": ROUNDOFF[problem.dtype],
         "smallest": SMALLEST[problem.dtype],
     }
@@ -106,13 +126,37 @@ def kernel_plan(
 ) -> KernelPlan:
     """What is emitted for a complete schedule; ``passes`` in place of its own, ``after`` sees each stage."""
     module = lower(problem, schedule, after, passes)
-    kernel = plan(module, target.layout(problem), languages(target.language).reserved)
+    tensors = {f"{array.name}_tensor" for array in problem.arrays}  # as the kernel's parameters are called
+    kernel = plan(module, target.layout(problem), languages(target.language).reserved | tensors)
     return with_barriers(kernel) if target.block_threads else kernel
 
 
 def variant(problem: Problem, schedule: Schedule, target: Target) -> str:
     """The kernel's name, made of every field of a complete schedule: a file name and a C identifier."""
     return f"{problem.name}_{schedule.name}_{target.name}"
+
+
+def documented(problem: Problem) -> dict[str, object]:
+    """What a header says of arguments. shapes: of arrays, by name. sequences: lines on the arrays that tell
+    sequences apart. others: the other arrays that it reads."""
+    layout = LAYOUTS[problem.layout]
+    numbers = {"D": str(problem.head_dim), "Dv": str(problem.head_dim_v)}
+    shapes = {n: ", ".join(numbers.get(d, d) for d in dims) for n, dims in layout.shapes.items()}
+    lines = [f"{a.name} ({shapes[a.name]})   {a.dtype}; {MEANINGS[a.name]}" for a in layout.arrays]
+    others = [a for a in problem.arrays if a not in layout.arrays]
+    return {"shapes": shapes, "sequences": lines, "others": others}
+
+
+def stated(problem: Problem) -> str:
+    """The problem in one line, expressions as Python writes them, without what is not asked for."""
+    parts = {f.name: getattr(problem, f.name) for f in fields(problem)}
+    usual = {**dict.fromkeys(MODS), "sink": False, "layout": "dense"}
+    shown = [
+        f"{n}={v if isinstance(v, Expression) else repr(v)}"
+        for n, v in parts.items()
+        if n not in usual or v != usual[n]
+    ]
+    return f"Problem({', '.join(shown)})"
 
 
 def command(problem: Problem, schedule: Schedule, target: Target) -> str:
@@ -123,6 +167,15 @@ def command(problem: Problem, schedule: Schedule, target: Target) -> str:
     words.append(f"--dtype {problem.dtype}")
     if problem.causal:
         words.append(f"--causal {problem.causal}")
+    if problem.layout != "dense":
+        words.append(f"--layout {problem.layout}")
+    for option, e in (("--mask", problem.mask), ("--score", problem.score)):
+        if e is not None:
+            words.append(f"{option} {shlex.quote(str(e))}")
+    if read := [*problem.read_arrays, *problem.scalars]:
+        words.append(f"--inputs {shlex.quote(declare(read))}")
+    if problem.sink:
+        words.append("--sink")
     words += [f"--order {schedule.order}", f"--br {schedule.br}", f"--bc {schedule.bc}"]
     words.append("--lazy-rescale" if schedule.lazy_rescale else "--no-lazy-rescale")
     if schedule.rescale_threshold:
@@ -133,4 +186,8 @@ def command(problem: Problem, schedule: Schedule, target: Target) -> str:
     words.append("--group-rows" if schedule.group_rows else "--no-group-rows")
     if schedule.split_keys:
         words.append(f"--split-keys {schedule.split_keys}")
+    if schedule.fetch_ahead:
+        words.append("--fetch-ahead")
+    if schedule.products != "float32":
+        words.append(f"--products {schedule.products}")
     return " ".join(words)

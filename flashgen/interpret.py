@@ -14,13 +14,15 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from xdsl.dialects import arith, func, math, memref, scf
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Attribute, Block, Operation, SSAValue
 from xdsl.traits import IsTerminator
 
 from flashgen.analysis.extents import names_of
+from flashgen.interpret_arrays import Array, GroupedRows, Violation, lookup, window
+from flashgen.interpret_sequences import PagedRows, sequence
+from flashgen.ir.compare import PREDICATES, CompareOp
 from flashgen.ir.compute import (
     BroadcastOp,
     DotOp,
@@ -32,17 +34,22 @@ from flashgen.ir.compute import (
     ScaleRowsOp,
     SelectOp,
 )
-from flashgen.ir.memory import GroupRowsOp, LoadOp, StoreOp
+from flashgen.ir.memory import ElementOp, ExtremesOp, FetchOp, GroupRowsOp, LoadOp, StoreOp
 from flashgen.ir.regions import MaskOp, RowSpanOp, SweepOp
-from flashgen.ir.types import bf16, element_of, f16, shape_of
+from flashgen.ir.sequences import PagesOp, SequenceOp
+from flashgen.ir.types import bf16, element_of, f16, i1, shape_of
 
-Array = NDArray[Any]
+REAL_ORDERINGS: dict[int, Callable[..., Any]] = {
+    1: np.equal,
+    4: np.less,
+    5: np.less_equal,
+    9: lambda a, b: ~np.less_equal(a, b),
+    10: lambda a, b: ~np.less(a, b),
+    13: np.not_equal,
+}
+"""By arith.cmpf's encoding, as far as tile.compare has it."""
 ORDERINGS = (np.equal, np.not_equal, np.less, np.less_equal, np.greater, np.greater_equal)
 """By arith.cmpi's encoding."""
-
-
-class Violation(AssertionError):
-    """A module says of itself what is not so, or touches what is not there."""
 
 
 def interpret(
@@ -132,6 +139,9 @@ SIMPLE: dict[type[Operation], Callable[..., Any]] = {
     arith.MulfOp: np.multiply,
     arith.DivfOp: np.divide,
     arith.MaximumfOp: np.maximum,
+    arith.MinimumfOp: np.minimum,
+    arith.IndexCastOp: lambda a: a,
+    math.AbsFOp: np.abs,
     arith.SelectOp: np.where,
     SelectOp: np.where,
     math.ExpOp: np.exp,
@@ -151,8 +161,19 @@ def compare(frame: Frame, op: arith.CmpiOp, a: Any, b: Any) -> Any:
     return ORDERINGS[op.predicate.value.data](a, b)
 
 
+def compare_reals(frame: Frame, op: arith.CmpfOp | CompareOp, a: Any, b: Any) -> Any:
+    number = PREDICATES[op.predicate.data] if isinstance(op, CompareOp) else op.predicate.value.data
+    if number not in REAL_ORDERINGS:
+        raise Violation(f"{op.name} {number} has no meaning here")
+    return REAL_ORDERINGS[number](a, b)
+
+
+def to_real(frame: Frame, op: arith.SIToFPOp, n: Any) -> Any:
+    return np.asarray(n).astype(frame.dtype)[()]
+
+
 def truncate(frame: Frame, op: arith.TruncFOp, x: Any) -> Any:
-    return frame.dtype(x)
+    return np.asarray(x).astype(numpy_type(element_of(op.result), frame.dtype))[()]
 
 
 def alloc(frame: Frame, op: memref.AllocOp, *sizes: int) -> Array:
@@ -168,19 +189,6 @@ def numpy_type(element: Attribute, computed: type) -> type:
 
         return bfloat16
     return np.float16 if element == f16 else computed
-
-
-def window(array: Array, indices: Sequence[int], shape: Sequence[int]) -> tuple[Any, Any]:
-    """Where a tile at these indices lies in an array, and which part of the tile that is."""
-    lead = len(indices) - len(shape)
-    if any(not 0 <= i < n for i, n in zip(indices[:lead], array.shape, strict=False)):
-        raise Violation(f"index {tuple(map(int, indices))} lies outside an array of shape {array.shape}")
-    if any(i < 0 for i in indices[lead:]):
-        raise Violation(f"a tile starts at {tuple(map(int, indices))}, before the array does")
-    bounds = zip(indices[lead:], shape, array.shape[lead:], strict=True)
-    inside = [max(0, min(n, size - i)) for i, n, size in bounds]
-    there = tuple(slice(i, i + n) for i, n in zip(indices[lead:], inside, strict=True))
-    return (*indices[:lead], *there), tuple(slice(0, n) for n in inside)
 
 
 def load(frame: Frame, op: LoadOp, array: Array, *indices: int) -> Array:
@@ -200,29 +208,35 @@ def store(frame: Frame, op: StoreOp, tile: Array, array: Array, *indices: int) -
     return []
 
 
-class GroupedRows:
-    """An array (B, Hq, Nq, ...) as (B, heads, rows, ...): see tile.group_rows."""
+def fetch(frame: Frame, op: FetchOp, array: Array, *indices: int) -> Sequence[Any]:
+    """Nothing; but it is of an array's tiles, as loads are."""
+    window(array, indices, op.tile_type.get_shape())
+    return []
 
-    def __init__(self, source: Array, heads: int, rows: int):
-        if heads * rows != source.shape[1] * source.shape[2]:
-            raise Violation(f"{heads} groups of {rows} rows are not all rows of shape {source.shape}")
-        self._source, self.shape = source, (source.shape[0], heads, rows, *source.shape[3:])
 
-    def _place(self, index: tuple[Any, ...]) -> tuple[Any, ...]:
-        """Where the elements lie in the source; at least the first two of the indices are numbers."""
-        b, g, rows, *others = index
-        n, length = np.arange(self.shape[2])[rows], max(self._source.shape[2], 1)
-        return b, g * (self.shape[2] // length) + n // length, n % length, *others
+def element(frame: Frame, op: ElementOp, array: Array, *indices: Any) -> Any:
+    found = lookup(array, indices)
+    return found if found.dtype.kind == "b" else found.astype(frame.dtype if found.dtype.kind == "f" else int)
 
-    def __getitem__(self, index: tuple[Any, ...]) -> Array:
-        return self._source[self._place(index)]
 
-    def __setitem__(self, index: tuple[Any, ...], values: Array) -> None:
-        self._source[self._place(index)] = values
+def extremes(frame: Frame, op: ExtremesOp, array: Array, *box: int) -> Sequence[Any]:
+    rank = array.ndim
+    sides = [np.arange(a, b + 1) for a, b in zip(box[:rank], box[rank:], strict=True)]
+    found = lookup(array, np.meshgrid(*sides, indexing="ij"))
+    kind = bool if found.dtype.kind == "b" else int
+    return (kind(found.min()), kind(found.max())) if found.size else (kind(0), kind(0))
 
 
 def group_rows(frame: Frame, op: GroupRowsOp, source: Array, heads: int, rows: int) -> GroupedRows:
     return GroupedRows(source, heads, rows)
+
+
+def one_sequence(frame: Frame, op: SequenceOp, source: Array, starts: Array, number: int) -> Array:
+    return sequence(source, starts, number)
+
+
+def pages(frame: Frame, op: PagesOp, source: Array, table: Array, lengths: Array, number: int) -> PagedRows:
+    return PagedRows(source, table[number], int(lengths[number]))
 
 
 def broadcast(frame: Frame, op: BroadcastOp, x: Any) -> Array:
@@ -243,23 +257,43 @@ def dot(frame: Frame, op: DotOp, *operands: Any) -> Array:
     shape = shape_of(op.result)
     if rhs.ndim == 3:
         rhs = rhs.transpose(1, 0, 2).reshape(rhs.shape[1], -1)
+    elif rhs.ndim == 4:
+        rhs = rhs.transpose(1, 3, 0, 2).reshape(2 * rhs.shape[1], -1)
     elif op.transpose is not None:
         rhs = rhs.T
     rhs = rhs[:, : shape[1]]
+    narrow = element_of(op.lhs) == element_of(op.rhs) == bf16
+    if narrow:
+        lhs, rhs = (flushed(x).astype(frame.dtype) for x in (lhs, rhs))
     part = within(frame.get(op.over), lhs.shape)
     if op.where is not None:
         part = part & frame.get(op.where)
     out = np.zeros(shape, frame.dtype) if acc is None else acc.copy()
-    for r in range(lhs.shape[1]):  # what takes no part adds 0, whatever it is
+    for r in steps(lhs.shape[1], narrow):  # what takes no part adds 0, whatever it is
         out = out + np.where(part[:, r : r + 1], lhs[:, r : r + 1] * rhs[r], frame.dtype(0))
+        out = flushed(out) if narrow else out
     return np.where(within(frame.get(op.only), shape), out, np.nan).astype(frame.dtype, copy=False)
 
 
+def steps(k: int, pairs: bool) -> list[int]:
+    """The steps of a contraction, in order: of each pair the second first."""
+    return sorted(range(k), key=lambda n: n ^ 1) if pairs else list(range(k))
+
+
+def flushed(x: Array) -> Array:
+    """0 in place of what is subnormal in the type of x."""
+    from ml_dtypes import finfo
+
+    return np.where(np.abs(x) < finfo(x.dtype).tiny, x.dtype.type(0), x)
+
+
 def pack(frame: Frame, op: PackOp, x: Array) -> Array:
-    panels, k, width = shape_of(op.result)
+    panels, k, width, *pair = shape_of(op.result)
     columns = x.T if op.transpose is not None else x
-    padded = np.zeros((k, panels * width), x.dtype)
-    padded[:, : columns.shape[1]] = columns
+    padded = np.zeros((k * (2 if pair else 1), panels * width), x.dtype)
+    padded[: columns.shape[0], : columns.shape[1]] = columns
+    if pair:
+        return padded.reshape(k, 2, panels, width).transpose(2, 0, 3, 1)
     return padded.reshape(k, panels, width).transpose(1, 0, 2)
 
 
@@ -296,10 +330,14 @@ def row_sum(frame: Frame, op: RowSumOp, x: Array, span: Array | None = None) -> 
     return reduce("add", x, within(span, x.shape))
 
 
-def mask(frame: Frame, op: MaskOp, i: int, j: int) -> Array:
-    rows, cols = shape_of(op.result)
-    (inside,) = frame.block(op.body.block, [i + np.arange(rows)[:, None], j + np.arange(cols)[None]])
-    return np.broadcast_to(inside, (rows, cols))
+def mask(frame: Frame, op: MaskOp, i: int, j: int, span: Array | None = None) -> Array:
+    rows, *cols = shape_of(op.result)
+    (found,) = frame.block(
+        op.body.block, [i + np.arange(rows)[:, None], j + np.arange(cols[0] if cols else 1)[None]]
+    )
+    kind = bool if element_of(op.result) == i1 else frame.dtype
+    out = np.broadcast_to(found, (rows, *(cols or [1]))).astype(kind)
+    return unspecified(within(span, out.shape), out) if cols else out[:, 0]
 
 
 def row_span(frame: Frame, op: RowSpanOp, i: int, j: int) -> Array:
@@ -309,12 +347,17 @@ def row_span(frame: Frame, op: RowSpanOp, i: int, j: int) -> Array:
     return np.stack([lo, np.clip(hi, lo, op.width)], axis=1)
 
 
+def unspecified(part: Array, x: Array) -> Array:
+    """x, and outside a part NaN; of a mask, which has no NaN, the opposite."""
+    return np.where(part, x, ~x if x.dtype.kind == "b" else x.dtype.type(np.nan))
+
+
 def sweep(frame: Frame, op: SweepOp, *operands: Array) -> Sequence[Array]:
     inputs = [x[:, None] if x.ndim == 1 else x for x in map(frame.get, op.inputs)]
     part = within(frame.get(op.over), op.shape)
     outs = [np.broadcast_to(x, op.shape) for x in frame.block(op.body.block, inputs)]
     return [
-        np.where(part, x, x.dtype.type(np.nan)) if kind is None else reduce(kind, x, part)
+        unspecified(part, x) if kind is None else reduce(kind, x, part)
         for x, kind in zip(outs, op.kinds, strict=True)
     ]
 
@@ -323,6 +366,11 @@ def for_loop(frame: Frame, op: scf.ForOp, start: int, stop: int, step: int, *car
     for i in range(int(start), int(stop), int(step)):
         carried = tuple(frame.block(op.body.block, [i, *carried]))
     return carried
+
+
+def branch(frame: Frame, op: scf.IfOp, condition: Any) -> Sequence[Any]:
+    region = op.true_region if condition else op.false_region
+    return frame.block(region.block, []) if region.blocks else []
 
 
 def parallel(frame: Frame, op: scf.ParallelOp, *operands: Any) -> Sequence[Any]:
@@ -340,9 +388,15 @@ MEANINGS: dict[type[Operation], Callable[..., Any]] = {
     arith.ConstantOp: constant,
     arith.CmpiOp: compare,
     arith.TruncFOp: truncate,
+    arith.CmpfOp: compare_reals,
+    CompareOp: compare_reals,
+    arith.SIToFPOp: to_real,
+    ElementOp: element,
     memref.AllocOp: alloc,
     LoadOp: load,
     GroupRowsOp: group_rows,
+    SequenceOp: one_sequence,
+    PagesOp: pages,
     BroadcastOp: broadcast,
     DotOp: dot,
     PackOp: pack,
@@ -358,7 +412,10 @@ MEANINGS: dict[type[Operation], Callable[..., Any]] = {
 
 EFFECTS: dict[type[Operation], Callable[..., Sequence[Any]]] = {
     StoreOp: store,
+    FetchOp: fetch,
     SweepOp: sweep,
+    ExtremesOp: extremes,
+    scf.IfOp: branch,
     scf.ForOp: for_loop,
     scf.ParallelOp: parallel,
 }

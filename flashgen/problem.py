@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from flashgen.errors import check_choice, check_positive
+from flashgen.errors import InvalidArgument, check_choice, check_positive
+from flashgen.expression import Array, Expression, Scalar
+from flashgen.layouts import LAYOUTS
 
 DTYPES = {"float32": "f32", "float16": "f16", "bfloat16": "bf16", "float64": "f64"}
 """Storage types, and what names of kernels call them."""
@@ -18,7 +21,8 @@ ALIGNMENTS = (None, *CAUSAL)
 class Problem:
     """One attention problem: O = softmax(scale * Q K^T, masked) V, and the logsumexp of each row.
 
-    Batch, heads, lengths, strides and ``scale`` are run-time values: one kernel serves them all.
+    Batch, heads, lengths, strides, ``scale``, and the arrays and numbers that the mask and the score read are
+    run-time values: one kernel serves them all.
 
     head_dim: D, the length of a query and of a key.
     head_dim_v: Dv, the length of a value and of an output row; D where it is not given or None.
@@ -26,6 +30,16 @@ class Problem:
         float64 with the last of these, else float32 (``computed``).
     causal: None (every key is visible), "bottom-right" (key j is visible to row i when
         j <= i + Nk - Nq: the last row sees every key) or "top-left" (j <= i).
+    mask: an expression (flashgen.expression) of kind "bool" that says which keys a row sees, of those that
+        ``causal`` shows; None: all of them.
+    score: an expression of kind "float" that takes the place of a score, which is its leaf "score"; where it
+        is -inf, the row does not see the key. None: the score itself.
+    sink: whether each query head has a logit of its own in every row's sum (the array "sink"), to which no
+        value belongs.
+    layout: how sequences lie in the arrays (flashgen.layouts). "dense": one length for all. "packed": one
+        behind the other, as the arrays "cu_seqlens_q" and "cu_seqlens_k" say. "paged": keys and values in
+        pages, as "block_table" and "seqlens_k" say. "packed-paged": packed queries, keys in pages. Positions,
+        Nq and Nk are those of each sequence.
 
     Raises InvalidArgument.
     """
@@ -34,6 +48,10 @@ class Problem:
     head_dim_v: int = None  # pyright: ignore[reportAssignmentType]  # an int from __post_init__ on
     dtype: str = "float32"
     causal: str | None = None
+    mask: Expression | None = None
+    score: Expression | None = None
+    sink: bool = False
+    layout: str = "dense"
 
     if TYPE_CHECKING:  # None may be given and is never found
 
@@ -43,6 +61,10 @@ class Problem:
             head_dim_v: int | None = None,
             dtype: str = "float32",
             causal: str | None = None,
+            mask: Expression | None = None,
+            score: Expression | None = None,
+            sink: bool = False,
+            layout: str = "dense",
         ): ...
 
     def __post_init__(self) -> None:
@@ -53,14 +75,82 @@ class Problem:
         check_choice("dtype", self.dtype, DTYPES)
         if self.causal is not None:
             check_choice("causal", self.causal, CAUSAL)
+        check_expression("mask", self.mask, "bool")
+        check_expression("score", self.score, "float")
+        check_choice("sink", self.sink, (True, False))
+        check_choice("layout", self.layout, LAYOUTS)
+        check_names([*self.arrays, *self.scalars])
+
+    @property
+    def arrays(self) -> tuple[Array, ...]:
+        """What a kernel reads beside q, k and v: to find a sequence, then of the mask, of the score, and the
+        sink, in this order."""
+        sink = (Array("sink", 1, computed(self.dtype)),) if self.sink else ()
+        return (*LAYOUTS[self.layout].arrays, *self.read_arrays, *sink)
+
+    @property
+    def read_arrays(self) -> tuple[Array, ...]:
+        """Those of the mask and of the score."""
+        return tuple(dict.fromkeys(v for v in self._values() if isinstance(v, Array)))
+
+    @property
+    def scalars(self) -> tuple[Scalar, ...]:
+        """The numbers that a kernel is told beside the scale, in the order in which they first stand."""
+        return tuple(dict.fromkeys(v for v in self._values() if isinstance(v, Scalar)))
+
+    def _values(self) -> list[object]:
+        return [e.value for part in (self.mask, self.score) if part is not None for e in part.walk()]
 
     @property
     def computed(self) -> str:
         """The type of scores, of all arithmetic, and of lse: "float32" or "float64"."""
-        return "float64" if self.dtype == "float64" else "float32"
+        return computed(self.dtype)
 
     @property
     def name(self) -> str:
-        """Made of every field, safe as a file name and as a C identifier."""
+        """Made of every field, safe as a file name and as a C identifier; expressions are hashed."""
         mask = f"causal_{self.causal.replace('-', '_')}" if self.causal else "full"
-        return f"attention_d{self.head_dim}_dv{self.head_dim_v}_{DTYPES[self.dtype]}_{mask}"
+        parts = {"mask": self.mask, "score": self.score}
+        mods = "".join(f"_{part}_{digest(e)}" for part, e in parts.items() if e is not None)
+        sink = "_sink" if self.sink else ""
+        layout = f"_{self.layout.replace('-', '_')}" if self.layout != "dense" else ""
+        dims = f"d{self.head_dim}_dv{self.head_dim_v}"
+        return f"attention_{dims}_{DTYPES[self.dtype]}_{mask}{mods}{sink}{layout}"
+
+
+def computed(dtype: str) -> str:
+    """The type that scores, sums and lse of a storage type have."""
+    return "float64" if dtype == "float64" else "float32"
+
+
+def digest(e: Expression) -> str:
+    """Eight hexadecimal digits that stand for an expression and the types of what it reads."""
+    typed = [repr(v) for v in dict.fromkeys(x.value for x in e.walk()) if isinstance(v, Array | Scalar)]
+    return hashlib.sha256("\n".join([str(e), *typed]).encode()).hexdigest()[:8]
+
+
+RESERVED = {"q", "k", "v", "o", "lse", "scale", "threads", "out"}
+
+
+def check_expression(argument: str, value: object, kind: str) -> None:
+    """Raise InvalidArgument unless ``value`` is None or an expression of this kind."""
+    if value is None:
+        return
+    if not isinstance(value, Expression):
+        raise InvalidArgument(
+            argument, f"of type {type(value).__name__}", "a flashgen.expression.Expression is allowed"
+        )
+    if value.kind != kind:
+        raise InvalidArgument(argument, f"of kind {value.kind}", f"an expression of kind {kind} is allowed")
+    if argument == "mask" and any(e.op == "score" for e in value.walk()):
+        raise InvalidArgument("mask", str(value), "positions, lengths and inputs are allowed, not the score")
+
+
+def check_names(inputs: list[Array | Scalar]) -> None:
+    """Raise InvalidArgument where two inputs share a name, or one has a name that means something else."""
+    seen: set[str] = set()
+    for v in inputs:
+        if v.name in seen | RESERVED or not v.name.isidentifier() or not v.name.isascii():
+            allowed = f"an identifier is allowed, each once, and none of {', '.join(sorted(RESERVED))}"
+            raise InvalidArgument("name of an input", repr(v.name), allowed)
+        seen.add(v.name)

@@ -80,7 +80,9 @@ def part(text: str) -> str:
     return text
 
 
-LOOPS = ("scf_parallel", "scf_for")
+LOOPS = ("scf_parallel", "scf_for", "scf_if", "scf_else")
+PLACED = ("row", "tile", "narrow", "mask", "packed", "pairs", "span")
+"""Kinds of operands that lie in scratch memory, or in an array."""
 
 
 @dataclass
@@ -109,9 +111,7 @@ class Walker:
         if s.form == "scalar":
             return self.scalar(s)
         declare = self.language.operations.declare
-        placed = [
-            o for o in s.outs if o.kind in ("row", "tile", "packed", "span") and s.declares and not s.inline
-        ]
+        placed = [o for o in s.outs if o.kind in PLACED and s.declares and not s.inline]
         places = "".join(str(declare(self.resolve(o))) for o in placed)
         if s.form == "elementwise":
             return places + self.elementwise(s)
@@ -130,7 +130,9 @@ class Walker:
 
     def value(self, s: Statement) -> str:
         """The expression of a number, whose operands have been spelled."""
-        return str(self.macro(self.language.expressions, s)(s, *(o.name for o in s.ins)))
+        spread = self.language.operations.spread
+        names = (str(spread(o)) if o.kind == "spread" else o.name for o in s.ins)
+        return str(self.macro(self.language.expressions, s)(s, *names))
 
     def extents(self) -> list[str]:
         """What extents of arrays are: `tiles = ceildiv(Nk, 512)`. After ``block``, which inlines numbers.
@@ -157,7 +159,7 @@ class Walker:
 
     def resolve(self, x: Any) -> Any:
         match x:
-            case Operand(kind="constant", value=int() | float() as value):
+            case Operand(kind="constant" | "spread", value=int() | float() as value):
                 floats = x.element in ("f32", "f64")
                 return replace(x, name=real(float(value), x.element) if floats else str(value))
             case Operand(memory=Operand()):

@@ -7,6 +7,7 @@ from dataclasses import dataclass, fields
 from flashgen.errors import InvalidArgument, check_choice, check_positive
 
 ORDERS = ("kv-outer", "q-outer")
+PRODUCTS = ("float32", "bfloat16")
 MAX_THRESHOLD = 64
 """A row's sum is at most Nk 2^threshold: up to here float32 holds it, times values up to 2^63 / Nk."""
 
@@ -34,6 +35,12 @@ class Schedule:
     split_keys: keys of one part, a multiple of bc up to MAX_PART, or 0 for all of them. Parts wait for
         nothing, so that threads share the keys of one head; then their results are merged (Flash-Decoding).
         Needs lazy_rescale and order "q-outer". None leaves the choice to the target.
+    fetch_ahead: while one head is computed, K, V and Q of the next come into the caches: it pays for short
+        heads. Needs hoist_packs. None leaves the choice to the target.
+    products: what the operands of the two matrix products are rounded to, "float32" or "bfloat16"; sums are
+        float32 either way. "bfloat16" rounds P, and counts what is subnormal, in Q, K, V and in sums of
+        products, as 0; scores stay within float32 before they are scaled, too. Needs a problem of dtype
+        "bfloat16", panels, and a target that has such products.
 
     Raises InvalidArgument.
     """
@@ -48,6 +55,8 @@ class Schedule:
     group_rows: bool | None = None
     rescale_threshold: float = 0.0
     split_keys: int | None = None
+    fetch_ahead: bool | None = None
+    products: str = "float32"
 
     def __post_init__(self) -> None:
         check_choice("order", self.order, ORDERS)
@@ -60,6 +69,10 @@ class Schedule:
         if self.rescale_threshold and not self.lazy_rescale:
             raise InvalidArgument("rescale_threshold", self.rescale_threshold, "it needs lazy_rescale")
         check_choice("group_rows", self.group_rows, (None, True, False))
+        self._check_packs()
+        self._check_parts()
+
+    def _check_packs(self) -> None:
         if self.panel is not None:
             check_positive("panel", self.panel, least=0)
         check_choice("hoist_packs", self.hoist_packs, (None, True, False))
@@ -67,6 +80,16 @@ class Schedule:
             object.__setattr__(self, "hoist_packs", False)  # there is nothing to hoist
         if self.hoist_packs and self.panel == 0:
             raise InvalidArgument("hoist_packs", True, "it needs panels: panel above 0")
+        check_choice("fetch_ahead", self.fetch_ahead, (None, True, False))
+        if self.hoist_packs is False and self.fetch_ahead is None:
+            object.__setattr__(self, "fetch_ahead", False)  # nothing is packed ahead, either
+        if self.fetch_ahead and self.hoist_packs is False:
+            raise InvalidArgument("fetch_ahead", True, "it needs hoist_packs")
+        check_choice("products", self.products, PRODUCTS)
+        if self.products == "bfloat16" and self.panel == 0:
+            raise InvalidArgument("products", repr(self.products), "it needs panels: panel above 0")
+
+    def _check_parts(self) -> None:
         if self.split_keys is not None:
             check_positive("split_keys", self.split_keys, least=0, most=MAX_PART)
             if self.split_keys and not (self.lazy_rescale and self.order == "q-outer"):
@@ -92,9 +115,11 @@ class Schedule:
         skip = "skip" if self.causal_skip else "noskip"
         order = self.order.replace("-", "_")
         packs = f"panel{self.panel}" + ("_hoisted" if self.hoist_packs else "")
+        packs += "_ahead" if self.fetch_ahead else ""
         rows = "group" if self.group_rows else "head"
         parts = f"_split{self.split_keys}" if self.split_keys else ""
-        return f"{order}_br{self.br}_bc{self.bc}_{rescale}_{skip}_{packs}_{rows}{parts}"
+        products = "" if self.products == "float32" else f"_{self.products}_products"
+        return f"{order}_br{self.br}_bc{self.bc}_{rescale}_{skip}_{packs}_{rows}{parts}{products}"
 
 
 def check_threshold(argument: str, value: object) -> None:

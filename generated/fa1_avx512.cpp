@@ -3,7 +3,7 @@
 // Written by flashgen 0.1.0; to write it again:
 //   flashgen emit --target avx512 --head-dim 64 --dtype float32 --order kv-outer --br 64 --bc 512 --no-lazy-rescale --no-causal-skip --panel 32 --no-hoist-packs --no-group-rows
 // Problem: Problem(head_dim=64, head_dim_v=64, dtype='float32', causal=None)
-// Schedule: Schedule(order='kv-outer', br=64, bc=512, lazy_rescale=False, causal_skip=False, panel=32, hoist_packs=False, group_rows=False, rescale_threshold=0.0, split_keys=0)
+// Schedule: Schedule(order='kv-outer', br=64, bc=512, lazy_rescale=False, causal_skip=False, panel=32, hoist_packs=False, group_rows=False, rescale_threshold=0.0, split_keys=0, fetch_ahead=False, products='float32')
 // A remark `by X` names the pass that made what follows; `as stated` is FlashAttention-1's own.
 //
 // Compile with g++ or clang++ -std=c++17 -O2 -march=x86-64-v4 -mprefer-vector-width=512 -ffp-contract=off -pthread. What is to
@@ -226,6 +226,9 @@ template <class T, int N> INLINE Array<T, N> array(const flashgen_tensor *t) {
 template <class T> struct View {
   const T *p;
   isize rows, row_stride, col_stride;
+  INLINE const T *row(isize r) const { return p + r * row_stride; }
+  // The end of at most so many rows from r on that are evenly spaced.
+  INLINE isize stretch(isize r, isize most) const { return smaller(r + most, rows); }
 };
 template <class T, int N> INLINE View<T> view(const Array<T, N> &a, const isize (&index)[N], isize rows) {
   const isize inside = larger(0, smaller(rows, a.size[N - 2] - index[N - 2]));
@@ -315,33 +318,40 @@ template <class T> INLINE void transpose(float *out, isize out_stride, const T *
 
 // Panels of the right side of a product, read from where it lies in memory. Columns beyond the last are 0.
 
+// Rows r to r + square of `in`, whose columns are adjacent, as columns: out[k][x] = in[r + x][k], W apart, as far
+// as whole blocks go. Returns how many k that is.
+template <isize K, isize W, class T> INLINE isize turn(real *out, const View<T> &in, isize r) {
+  isize k = 0;
+  for (; k + square <= K; k += square) transpose(out + k * W, W, in.row(r) + k, in.row_stride);
+  return k;
+}
+
 // Panels of rows: out[a][d][x] = in[W a + x][d].
-template <isize P, isize K, isize W, class T> INLINE void pack_transposed(Panels<P, K, W> out, View<T> in) {
+template <isize P, isize K, isize W, class In> INLINE void pack_transposed(Panels<P, K, W> out, const In &in) {
   const isize panels = smaller(P, ceildiv(in.rows, W));  // that hold something
   for (isize n = 0; n < panels * W; n += square) {
     real *const to = out.p + n / W * (K * W) + n % W;
-    const T *const from = in.p + n * in.row_stride;
-    isize k = 0;
-    if (in.col_stride == 1 && n + square <= in.rows)
-      for (; k + square <= K; k += square) transpose(to + k * W, W, from + k, in.row_stride);
-    for (; k < K; ++k)
+    const bool whole = in.col_stride == 1 && n + square <= in.rows;
+    for (isize k = whole ? turn<K, W>(to, in, n) : 0; k < K; ++k)
       for (isize x = 0; x < square; ++x)
-        to[k * W + x] = n + x < in.rows ? get(from + x * in.row_stride + k * in.col_stride) : real(0);
+        to[k * W + x] = n + x < in.rows ? get(in.row(n + x) + k * in.col_stride) : real(0);
   }
   memset(out.p + panels * K * W, 0, (P - panels) * K * W * sizeof(real));
 }
 
 // Panels of columns: out[a][k][x] = in[k][W a + x], where `in` has C columns; row by row, as they lie in memory.
-template <isize C, isize P, isize K, isize W, class T> INLINE void pack(Panels<P, K, W> out, View<T> in) {
-  for (isize k = 0; k < in.rows; ++k)
+template <isize C, isize P, isize K, isize W, class In> INLINE void pack(Panels<P, K, W> out, const In &in) {
+  for (isize k = 0; k < in.rows; ++k) {
+    const auto *const row = in.row(k);
     for (isize a = 0; a < P; ++a) {
       real *const to = out.p + (a * K + k) * W;
-      const T *const from = in.p + k * in.row_stride + a * W * in.col_stride;
+      const auto *const from = row + a * W * in.col_stride;
       if (in.col_stride == 1 && (a + 1) * W <= C)
         copy<W>(to, from);
       else
         for (isize x = 0; x < W; ++x) to[x] = a * W + x < C ? get(from + x * in.col_stride) : real(0);
     }
+  }
   for (isize a = 0; a < P; ++a) memset(out.p + (a * K + in.rows) * W, 0, (K - in.rows) * W * sizeof(real));
 }
 
@@ -455,19 +465,38 @@ INLINE void block_product(real *out, isize out_stride, const real *a, isize a_st
   block.store_to(out, out_stride);
 }
 
+// A tile of R x C numbers that is wanted soon, brought into the second-level cache in equal parts beside a product's
+// register blocks: few lines can be waited for at a time, and a panel stays in the first-level cache.
+template <isize R, isize C, class T> struct Fetch {
+  const View<T> tile;
+  INLINE void part(isize n, isize of) const {
+    const isize end = tile.col_stride == 1 ? smaller((n + 1) * R / of, tile.rows) : 0;
+    for (isize r = n * R / of; r < end; ++r)
+      UNROLL for (isize c = 0; c < C; c += 64 / (isize)sizeof(T))
+        _mm_prefetch((const char *)(tile.p + r * tile.row_stride + c), _MM_HINT_T1);
+  }
+};
+template <isize R, isize C, class T, int N> INLINE Fetch<R, C, T> fetch(const Array<T, N> &a, const isize (&index)[N]) {
+  return {view(a, index, R)};
+}
+
 // out = a b, or out + a b: panels outermost, so that one panel stays in the first-level cache.
-template <bool accumulate, isize R, isize C, isize SO, isize K, isize SA, isize P, isize W, class Part>
-INLINE void product(Tile<R, C, SO> out, Tile<R, K, SA> a, Panels<P, K, W> b, const Part &part) {
+template <bool accumulate, isize R, isize C, isize SO, isize K, isize SA, isize P, isize W, class Part, class... Ahead>
+INLINE void product(Tile<R, C, SO> out, Tile<R, K, SA> a, Panels<P, K, W> b, const Part &part, const Ahead &...ahead) {
   static_assert(P * W <= SO && W % lanes == 0, "the panels fit in a padded row");
-  constexpr isize rest = R % micro_rows;
-  for (isize n = 0; n < P; ++n) {
+  constexpr isize rest = R % micro_rows, each = (R + micro_rows - 1) / micro_rows;
+  for (isize n = 0, block = 0; n < P; ++n) {
     const real *const panel = b.p + n * K * W;
-    for (isize r = 0; r < R - rest; r += micro_rows)
+    for (isize r = 0; r < R - rest; r += micro_rows, ++block) {
+      (ahead.part(block, P * each), ...);
       if (part.wants(r, n * W, W))
         block_product<accumulate, micro_rows, K, W / lanes>(out.at(r, n * W), SO, a.at(r, 0), SA, panel, part, r);
-    if constexpr (rest > 0)
+    }
+    if constexpr (rest > 0) {
+      (ahead.part(block++, P * each), ...);
       if (constexpr isize r = R - rest; part.wants(r, n * W, W))
         block_product<accumulate, rest, K, W / lanes>(out.at(r, n * W), SO, a.at(r, 0), SA, panel, part, r);
+    }
   }
 }
 
@@ -585,7 +614,7 @@ struct Pool {
 };
 
 // An array; p is null where there is no memory to be had.
-template <int N> struct Workspace : Array<real, N> {
+template <int N, class T = real> struct Workspace : Array<T, N> {
   Pool &pool;
   size_t bytes;
   Workspace(Pool &from, const isize (&extents)[N]) : pool(from) {
@@ -593,9 +622,9 @@ template <int N> struct Workspace : Array<real, N> {
     bool too_large = false;  // for any memory
     for (int n = N; n-- > 0; too_large |= __builtin_mul_overflow(count, extents[n], &count))
       this->size[n] = extents[n], this->stride[n] = count;
-    too_large |= __builtin_mul_overflow(larger(count, 1), (isize)sizeof(real), &wanted);
+    too_large |= __builtin_mul_overflow(larger(count, 1), (isize)sizeof(T), &wanted);
     bytes = too_large ? 0 : round_up(wanted, 64);
-    this->p = too_large ? 0 : (real *)pool.take(bytes);
+    this->p = too_large ? 0 : (T *)pool.take(bytes);
   }
   Workspace(const Workspace &) = delete;
   Workspace &operator=(const Workspace &) = delete;

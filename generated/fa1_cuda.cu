@@ -3,7 +3,7 @@
 // Written by flashgen 0.1.0; to write it again:
 //   flashgen emit --target cuda --head-dim 64 --dtype float32 --order kv-outer --br 64 --bc 32 --no-lazy-rescale --no-causal-skip --panel 0 --no-hoist-packs --no-group-rows
 // Problem: Problem(head_dim=64, head_dim_v=64, dtype='float32', causal=None)
-// Schedule: Schedule(order='kv-outer', br=64, bc=32, lazy_rescale=False, causal_skip=False, panel=0, hoist_packs=False, group_rows=False, rescale_threshold=0.0, split_keys=0)
+// Schedule: Schedule(order='kv-outer', br=64, bc=32, lazy_rescale=False, causal_skip=False, panel=0, hoist_packs=False, group_rows=False, rescale_threshold=0.0, split_keys=0, fetch_ahead=False, products='float32')
 // A remark `by X` names the pass that made what follows; `as stated` is FlashAttention-1's own.
 //
 // Compile with -std=c++17 -fmad=false, for sm_80 or later. What is to be fused is written

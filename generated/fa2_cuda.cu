@@ -3,7 +3,7 @@
 // Written by flashgen 0.1.0; to write it again:
 //   flashgen emit --target cuda --head-dim 64 --dtype float32 --order q-outer --br 64 --bc 64 --lazy-rescale --causal-skip --panel 0 --no-hoist-packs --no-group-rows
 // Problem: Problem(head_dim=64, head_dim_v=64, dtype='float32', causal=None)
-// Schedule: Schedule(order='q-outer', br=64, bc=64, lazy_rescale=True, causal_skip=True, panel=0, hoist_packs=False, group_rows=False, rescale_threshold=0.0, split_keys=0)
+// Schedule: Schedule(order='q-outer', br=64, bc=64, lazy_rescale=True, causal_skip=True, panel=0, hoist_packs=False, group_rows=False, rescale_threshold=0.0, split_keys=0, fetch_ahead=False, products='float32')
 // A remark `by X` names the pass that made what follows; `as stated` is FlashAttention-1's own.
 //
 // Compile with -std=c++17 -fmad=false, for sm_80 or later. What is to be fused is written
@@ -442,17 +442,15 @@ extern "C" __global__ void __launch_bounds__(threads) attention_d64_dv64_f32_ful
     for (int y = own_row(); y < 64; y += threads)
       m[y] = m_new_1[y];
   }
-  // by lazy-rescale
-  const Rows<64> divisor(scratch + 83712);
+  // by reciprocal
+  const Rows<64> inverse(scratch + 83712);
   for (int y = own_row(); y < 64; y += threads)
-    divisor[y] = replace(l[y], 0.0f, 1.0f);
+    inverse[y] = 1.0f / replace(l[y], 0.0f, 1.0f);
+  // by lazy-rescale, reciprocal, accumulate
   __syncwarp();
-  const Tile<64, 64, 65> o_i(scratch + 16640);
-  for (int y = warp(); y < 64; y += warps)
-    for (int x = lane(); x < 64; x += lanes)
-      o_i.at(y, x) = acc.at(y, x) / divisor[y];
+  scale_rows(acc, inverse);
   // as stated
-  write(o_i, o, {b, h, i, 0});
+  write(acc, o, {b, h, i, 0});
   const Rows<64> lse_i(scratch + 33536);
   for (int y = own_row(); y < 64; y += threads)
     lse_i[y] = (replace(m[y], -INFINITY, 0.0f) * 0.693147181f) + log(l[y]);

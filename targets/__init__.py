@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from flashgen.errors import check_choice
+from flashgen.targets.avx512bf16 import Avx512Bf16
 from flashgen.targets.base import Target, TileLayout
 from flashgen.targets.cpu import Avx2, Avx512
 from flashgen.targets.cuda import Cuda
 
-TARGETS: dict[str, Target] = {t.name: t for t in (Avx2(), Avx512(), Cuda())}
+TARGETS: dict[str, Target] = {t.name: t for t in (Avx2(), Avx512(), Avx512Bf16(), Cuda())}
 
 
 def find(name: str) -> Target:

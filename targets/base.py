@@ -31,21 +31,33 @@ class Target(ABC):
     """File name ending of its source."""
     dtypes: ClassVar[dict[str, tuple[str, ...]]]
     """Storage types that its templates know; for each, the files that only kernels of that type include."""
+    products: ClassVar[tuple[str, ...]] = ("float32",)
+    """Types that it multiplies in; see Schedule."""
     block_threads: ClassVar[int] = 0
     """Threads of a block that share its tiles; barriers are then part of the plan. 0: each has its own."""
 
     def complete(self, problem: Problem, schedule: Schedule) -> Schedule:
         """The schedule with its open fields filled, checked to fit.
 
-        Raises InvalidArgument (a type or panel that this target does not have) or TargetLimit (which
+        Raises InvalidArgument (a type, panel or product that this target does not have) or TargetLimit (which
         resource, how much of it, and the nearest tiles that fit).
         """
         if problem.dtype not in self.dtypes:
             allowed = f"target {self.name} has {', '.join(self.dtypes)}"
             raise InvalidArgument("dtype", repr(problem.dtype), allowed)
+        self.check_products(problem, schedule)
         filled = self.fill(problem, schedule)
         self.check(problem, filled)
         return filled
+
+    def check_products(self, problem: Problem, schedule: Schedule) -> None:
+        """Raise InvalidArgument unless the target has such products, and the problem's type fits them."""
+        if schedule.products not in self.products:
+            allowed = f"target {self.name} multiplies in {', '.join(self.products)}"
+            raise InvalidArgument("products", repr(schedule.products), allowed)
+        if schedule.products not in ("float32", problem.dtype):
+            allowed = f"dtype {problem.dtype!r} would be rounded; 'float32' or the problem's dtype is allowed"
+            raise InvalidArgument("products", repr(schedule.products), allowed)
 
     def suit(self, problem: Problem, schedule: Schedule, query_len: int, key_len: int, rows: int) -> Schedule:
         """The schedule with open fields chosen for a call of these lengths.

@@ -8,19 +8,38 @@ from dataclasses import replace
 from typing import ClassVar
 
 from flashgen.errors import InvalidArgument, TargetLimit
+from flashgen.layouts import LAYOUTS
 from flashgen.plan.model import KernelPlan
 from flashgen.problem import Problem
 from flashgen.schedule import Schedule
 from flashgen.targets.base import Target, TileLayout
 
 FLOAT, INDEX, ALIGNMENT = 4, 8, 64  # bytes
+MASKS = {
+    "tile_mask",
+    "tile_mask_rows",
+    "tile_element",
+    "arith_andi",
+    "arith_ori",
+    "tile_compare",
+    "arith_cmpf",
+} | {
+    "math_absf",
+    "arith_minimumf",
+}
+"""Operations whose functions only some kernels have."""
 NONE: dict[str, tuple[object, str]] = {
     "panel": (0, "reads K and V as loaded"),
     "hoist_packs": (False, "reads K and V as loaded"),
     "group_rows": (False, "has blocks for each head"),
+    "fetch_ahead": (False, "has blocks that run while others wait for memory"),
     "split_keys": (0, "has one block for all keys of a row"),
 }
 """What a schedule cannot ask of it: the only value that a field may have, and why."""
+
+
+NUMBERED = {"sequence.cuh": "tile_sequence", "pages.cuh": "tile_pages"}
+"""Files that a kernel has only with one of these operations."""
 
 
 class Cuda(Target):
@@ -43,13 +62,20 @@ class Cuda(Target):
         return TileLayout(odd=True)
 
     def layers(self, problem: Problem, kernel: KernelPlan) -> tuple[str, ...]:
-        return (*self.dtypes[problem.dtype], "threads.cuh", "tiles.cuh", "dot.cuh")
+        some = ("scalars.cuh", "masks.cuh") if MASKS & kernel.operations else ()
+        numbered = tuple(name for name, op in NUMBERED.items() if op in kernel.operations)
+        return (*self.dtypes[problem.dtype], "threads.cuh", "tiles.cuh", *numbered, "dot.cuh", *some)
 
     def fill(self, problem: Problem, schedule: Schedule) -> Schedule:
         """Open tile sizes are halved until the tiles fit, columns before rows."""
         for field, (none, why) in NONE.items():
             if value := getattr(schedule, field):
                 raise InvalidArgument(field, value, f"target cuda {why}: {field} {none}")
+        if schedule.order == "kv-outer" and LAYOUTS[problem.layout].queries == "packed":
+            allowed = (
+                "target cuda has memory of one size for each block: with packed queries 'q-outer' is allowed"
+            )
+            raise InvalidArgument("order", repr(schedule.order), allowed)
         br, bc = schedule.br or self.side, schedule.bc or self.side
         while self.shared(problem, schedule, br, bc) > self.shared_default:
             halve_bc = schedule.bc is None and bc > 1 and (bc >= br or schedule.br is not None)
@@ -64,6 +90,7 @@ class Cuda(Target):
             hoist_packs=False,
             group_rows=False,
             split_keys=0,
+            fetch_ahead=False,
         )
 
     def check(self, problem: Problem, schedule: Schedule) -> None:

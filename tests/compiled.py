@@ -103,11 +103,16 @@ def together(part: Sequence[tuple[Problem, Schedule]], target: Cpu) -> str:
     return text
 
 
-def around(functions: str, target: Cpu, dtype: str = "float32", panel: int | None = None) -> str:
+def around(
+    functions: str,
+    target: Cpu,
+    dtype: str = "float32",
+    panel: int | None = None,
+    products: str = "float32",
+) -> str:
     """Functions of a test's own in the place of a kernel, among the layers of an emitted file."""
-    head, end, _ = source(Problem(8, dtype=dtype), Schedule(br=8, bc=8, panel=panel), target).partition(
-        "}  // namespace\n"
-    )
+    schedule = Schedule(br=8, bc=8, panel=panel, products=products)
+    head, end, _ = source(Problem(8, dtype=dtype), schedule, target).partition("}  // namespace\n")
     assert end
     return head + functions
 

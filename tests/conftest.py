@@ -24,7 +24,7 @@ MAY_LACK = (
     r"clang",
     r"make_minilm\.py needs",
     r"processor|AVX-?512|avx512",
-    r"(torch|flex|onnxruntime|openvino) is not installed",
+    r"(torch|jax|flex|onnxruntime|openvino) is not installed",
 )
 """What machines differ in: nvcc beside NVRTC, a second compiler, the model's package, wide vectors, and the
 libraries that the benchmark compares with."""

@@ -1,6 +1,7 @@
 """Writes generated/: the canonical kernels, and the derivation of FlashAttention-2 step by step.
 
-    generated/fa1_avx2.cpp, fa2_causal_cuda.cu, ...    kernels for D = 64 with each target's own tiles
+    generated/fa1_avx2.cpp, fa2_causal_cuda.cu, ...    kernels for D = 64 with each target's own tiles; of
+                                                       bfloat16 where the target multiplies that, else float32
     generated/derivation/00-build.mlir, ...            the module after each pass: D = 8, tiles of 4 x 4
     generated/derivation.svg                           what `flashgen derive --causal` draws
 
@@ -49,7 +50,11 @@ def present() -> set[str]:
 def kernels() -> dict[str, str]:
     """Sources by file name."""
     return {
-        f"{algorithm}{mask}_{name}{target.suffix}": source(Problem(64, causal=causal), schedule, target)
+        f"{algorithm}{mask}_{name}{target.suffix}": source(
+            Problem(64, dtype=target.products[-1], causal=causal),
+            replace(schedule, products=target.products[-1]),
+            target,
+        )
         for name, target in TARGETS.items()
         for algorithm, schedule in SCHEDULES.items()
         for mask, causal in MASKS.items()

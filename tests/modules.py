@@ -46,10 +46,12 @@ def call(
     return o, lse, counts
 
 
-def check(module: ModuleOp, problem: Problem, x: Inputs, dtype: type = np.float64) -> Counter[str]:
+def check(
+    module: ModuleOp, problem: Problem, x: Inputs, dtype: type = np.float64, products: str = "float32"
+) -> Counter[str]:
     """An interpreted run is within the one bound of the reference."""
     o, lse, counts = call(module, problem, x, dtype)
     scale = float(dtype(x.scale))
-    limit = bound(problem, x.q, x.k, x.v, scale, np.dtype(dtype).name)
+    limit = bound(problem, x.q, x.k, x.v, scale, np.dtype(dtype).name, products)
     limit.check(o, lse, *attention(problem, x.q, x.k, x.v, scale))
     return counts

@@ -76,6 +76,27 @@ extern "C" int %(name)s(const flashgen_tensor *, const flashgen_tensor *, const 
 """
 )
 
+MARK = (
+    HEAD
+    + r"""
+typedef %(type)s stored;
+extern "C" int %(name)s(const flashgen_tensor *q, const flashgen_tensor *k, const flashgen_tensor *v,
+                        const flashgen_tensor *o, const flashgen_tensor *lse, float scale, int) {
+    *(stored *)q->data += 1;
+    *(stored *)k->data += 2;
+    *(stored *)v->data += 3;
+    for (int64_t b = 0; b < o->size[0]; ++b)
+        for (int64_t h = 0; h < o->size[1]; ++h)
+            for (int64_t i = 0; i < o->size[2]; ++i) {
+                stored *row = (stored *)o->data + b * o->stride[0] + h * o->stride[1] + i * o->stride[2];
+                for (int64_t d = 0; d < o->size[3]; ++d) row[d * o->stride[3]] = 100 * h + 10 * i + d;
+                *at(lse, b, h, i, 0) = scale;
+            }
+    return 0;
+}
+"""
+)
+
 ENDS = {
     None: "(void(row), void(nq), nk)",
     "bottom-right": "row + 1 + nk - nq",
@@ -91,6 +112,12 @@ def attention_source(name: str, problem: Problem) -> str:
 def probe_source(name: str) -> str:
     """Writes scale to the first element of o and threads to that of lse; fails for 13 threads."""
     return PROBE % {"name": name}
+
+
+def mark_source(name: str, stored: str = "float") -> str:
+    """Adds 1, 2 and 3 to the first elements of q, k and v, although it is to read them: who holds the memory
+    that it was given sees that. Writes 100 h + 10 i + d to o, and scale to lse. stored: a type of C."""
+    return MARK % {"name": name, "type": stored}
 
 
 def attention_expected(

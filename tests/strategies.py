@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ from ml_dtypes import bfloat16, finfo
 
 from flashgen.problem import ALIGNMENTS, DTYPES, Problem
 from flashgen.reference import visible
-from flashgen.schedule import ORDERS, Schedule
+from flashgen.schedule import ORDERS, PRODUCTS, Schedule
 
 PRIMES = (2, 3, 5, 7, 11, 13)
 OFFSETS = {"far": 200.0, "farther": 6e4, "farthest": 1e30}
@@ -57,6 +57,7 @@ def schedules(draw: Any) -> Schedule:
     repeats = order == "q-outer" or not grouped  # whether a tile of keys is read more than once
     lazy = draw(st.booleans())
     bc = draw(st.sampled_from((1, 3, 4, 6, 8)))
+    hoists = panel > 0 and repeats and draw(st.booleans())
     return Schedule(
         order=order,
         br=draw(st.sampled_from((1, 3, 4, 6, 8))),
@@ -64,10 +65,19 @@ def schedules(draw: Any) -> Schedule:
         lazy_rescale=lazy,
         causal_skip=draw(st.booleans()),
         panel=panel,
-        hoist_packs=panel > 0 and repeats and draw(st.booleans()),
+        hoist_packs=hoists,
         group_rows=grouped,
         rescale_threshold=draw(st.sampled_from((0.0, 0.5, 8.0))) if lazy else 0.0,
         split_keys=bc * draw(st.integers(0, 3)) if lazy and order == "q-outer" else 0,
+        fetch_ahead=hoists and draw(st.booleans()),
+        products=draw(st.sampled_from(PRODUCTS)) if panel else "float32",
+    )
+
+
+def fitting(problem: Problem, schedule: Schedule) -> Schedule:
+    """The schedule, with products that the problem's type allows."""
+    return (
+        schedule if schedule.products in ("float32", problem.dtype) else replace(schedule, products="float32")
     )
 
 

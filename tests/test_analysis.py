@@ -13,7 +13,7 @@ from flashgen.build import build
 from flashgen.ir.dialect import parse
 from flashgen.ir.memory import LoadOp
 from flashgen.ir.regions import MaskOp
-from flashgen.passes.causal_skip import lies_within
+from flashgen.passes.masked_step import lies_within
 from flashgen.passes.pipeline import parse_passes, run
 from flashgen.problem import Problem
 

@@ -17,6 +17,7 @@ from flashgen import FA1, FA2, Problem, Schedule, api
 from flashgen.emission import Emitted, variant
 from flashgen.errors import InvalidArgument, MissingTool
 from flashgen.runtime import cpu_features
+from flashgen.runtime.tensors import Layout
 from flashgen.targets.cpu import Avx2, Avx512
 from tests.sample_kernel import attention_expected, attention_source, skip_unless_it_runs
 
@@ -35,7 +36,7 @@ def emitted(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFa
 
     monkeypatch.setattr("flashgen.emission.emit", emit)
     monkeypatch.setenv("FLASHGEN_CACHE_DIR", str(tmp_path_factory.getbasetemp() / "api-cache"))
-    caches = (api._compile, api._kernel)
+    caches = (api._compile, api._kernel, api._plan)
     for cache in caches:
         cache.cache_clear()
     yield calls
@@ -174,10 +175,16 @@ def test_problem_must_be_one() -> None:
 def test_threads_are_for_cpus(monkeypatch: pytest.MonkeyPatch) -> None:
     q, k, v = arrays()
     check(flashgen.attention(q, k, v, threads=2, return_lse=True), q, k, v)
-    monkeypatch.setattr(api, "_kernel", lambda *variant: lambda q, k, v, scale: (q, scale))
-    assert flashgen.attention(q, k, v, target="cuda") is q
-    with pytest.raises(InvalidArgument, match=r"threads is 2; target cuda takes none"):
-        flashgen.attention(q, k, v, target="cuda", threads=2)
+    told: list[Any] = []
+
+    class Gpu:
+        def run(self, layout: Layout, *arguments: Any) -> tuple[str, str]:
+            told.append(arguments[-1])
+            return "o", "lse"
+
+    monkeypatch.setattr(api, "_kernel", lambda *variant: Gpu())
+    assert flashgen.attention(q, k, v, target="cuda", threads=2, return_lse=True) == ("o", "lse")
+    assert told == [2]  # a CUDA kernel refuses it: tests/test_runtime_cuda.py
 
 
 def test_kernels_are_kept(emitted: list) -> None:
@@ -251,7 +258,7 @@ def test_default_target_is_the_widest(emitted: list, monkeypatch: pytest.MonkeyP
 
 
 def test_cached_call_does_little() -> None:
-    """A cached call stays within tens of microseconds as long as it stays within so many Python calls."""
+    """A cached call takes less than 10 microseconds beside the kernel, as long as it makes so few calls."""
     q, k, v = arrays()
     flashgen.attention(q, k, v, is_causal=True)
     calls = 0
@@ -263,7 +270,7 @@ def test_cached_call_does_little() -> None:
     sys.setprofile(count)
     flashgen.attention(q, k, v, is_causal=True)
     sys.setprofile(None)
-    assert 10 < calls < 60, calls
+    assert 10 < calls < 50, calls
 
 
 def test_import_is_cheap() -> None:

@@ -10,17 +10,23 @@ import pytest
 ROOT = Path(__file__).parent.parent
 
 FLOW = (
-    ("errors", "problem", "schedule"),
+    ("errors", "expression", "layouts", "problem", "schedule"),
+    ("notation", "making", "symbol", "capture", "trace", "mods", "combine"),
     ("ir",),
+    ("evaluate",),
     ("analysis", "reference"),
+    ("interpret_arrays", "build_expression", "build_layout"),
+    ("interpret_sequences",),
     ("build", "interpret", "outline"),
     ("passes",),
     ("plan",),
     ("targets",),
-    ("render", "picture"),
+    ("render", "picture", "tile_picture"),
     ("emission",),
     ("runtime",),
+    ("options",),
     ("api",),
+    ("api_sequences",),
     ("bench",),
     ("cli",),
 )

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 from flashgen.cli.main import USAGE_ERROR, app, main
 
-COMMANDS = ("emit", "opt", "run", "targets", "demo", "bench")
+COMMANDS = ("emit", "opt", "explain", "run", "targets", "demo", "bench")
 
 
 def invoke(*args: str, stdin: str | None = None):

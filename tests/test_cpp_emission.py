@@ -144,7 +144,8 @@ def test_emulated(target: Cpu) -> None:
 def test_targets_are_all_there() -> None:
     from flashgen.targets import TARGETS as known
 
-    assert [t.name for t in TARGETS] == [t.name for t in known.values() if isinstance(t, Cpu)]
+    cpus = [t.name for t in known.values() if isinstance(t, Cpu)]
+    assert cpus == [*(t.name for t in TARGETS), "avx512bf16"]  # the last: tests/test_pair_kernels.py
 
 
 IN_HEADERS = {

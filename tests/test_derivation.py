@@ -147,7 +147,7 @@ def strip_names(module: ModuleOp) -> ModuleOp:
 @pytest.mark.parametrize(("order", "lazy", "skip"), COMBINATIONS)
 def test_names_mean_nothing(order, lazy, skip):
     """A module whose values have no names is lowered to the same module."""
-    schedule = Schedule(order, 4, 4, lazy, skip, 16, True, False, split_keys=0)
+    schedule = Schedule(order, 4, 4, lazy, skip, 16, True, False, split_keys=0, fetch_ahead=True)
     module = parse(str(strip_names(build(PROBLEM, 4, 4))))
     run(module, pipeline(schedule))
     assert module.is_structurally_equivalent(stages(PROBLEM, schedule)["final"])
@@ -182,7 +182,7 @@ def test_cleanup_passes_of_xdsl_keep_the_meaning():
 
 
 def test_every_pass_signs_what_it_makes():
-    schedule = Schedule("q-outer", 4, 4, panel=16, hoist_packs=True, group_rows=False, split_keys=0)
+    schedule = Schedule("q-outer", 4, 4, True, True, 16, True, False, split_keys=0, fetch_ahead=False)
     for name, module in stages(PROBLEM, schedule).items():
         makers = {name for op in module.walk() for name in made_by(op)}
         assert name in makers or name in ("build", "final")
@@ -206,7 +206,7 @@ def test_copies_keep_their_makers():
 
 
 def test_makers_stand_in_the_order_in_which_they_acted():
-    schedule = Schedule("q-outer", 4, 4, panel=16, hoist_packs=True, group_rows=False, split_keys=0)
+    schedule = Schedule("q-outer", 4, 4, True, True, 16, True, False, split_keys=0, fetch_ahead=False)
     module = stages(PROBLEM, schedule)["final"]
     order = list(REGISTRY)
     for op in module.walk():

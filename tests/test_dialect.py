@@ -20,8 +20,9 @@ from tests.head import HEAD
 ARGS = """%x: tensor<4x6xf32>, %y: tensor<6x8xf32>, %k: tensor<8x6xf32>, %acc: tensor<4x8xf32>,
     %r: tensor<4xf32>, %s: f32, %vis: tensor<4x6xi1>, %b: tensor<4x8xi1>, %over: tensor<4x2xindex>,
     %i: index, %j: index, %m: memref<?x6xf32>, %h: memref<?x6xf16>, %t: tensor<4x6xf16>,
-    %p: tensor<2x6x4xf32>, %q: memref<?x?x?x6xf32>"""
+    %p: tensor<2x6x4xf32>, %q: memref<?x?x?x6xf32>, %ids: memref<?xi32>, %g: memref<?x?xi32>"""
 
+Q = "memref<?x?x?x6xf32>"
 MASK = """%o = tile.mask %i, %j {
     ^bb0(%row: index, %col: index):
       %c = arith.cmpi slt, %col, %row : index
@@ -59,6 +60,9 @@ WELL_FORMED = {
     "load from a workspace": """%w = memref.alloc(%i) : memref<?x6xf32>
     %o = tile.load %w[%i, %j] : memref<?x6xf32> -> tensor<4x6xf32>""",
     "group rows": """%o = tile.group_rows %q[%i, %j] : memref<?x?x?x6xf32> -> memref<?x?x?x6xf32>""",
+    "fetch": "tile.fetch %m[%i, %j] of tensor<4x6xf32> : memref<?x6xf32>",
+    "sequence": f"%o = tile.sequence %q, %ids[%i] : {Q}, memref<?xi32> -> memref<1x?x?x?x6xf32>",
+    "pages": f"%o = tile.pages %q, %g, %ids[%i] : {Q}, memref<?x?xi32>, memref<?xi32> -> memref<1x?x?x6xf32>",
     "broadcast rows": "%o = tile.broadcast %r : tensor<4xf32> -> tensor<4x6xf32>",
     "fill": "%o = tile.broadcast %s : f32 -> tensor<4x6xf32>",
     "dot": "%o = tile.dot %x, %y : tensor<4x6xf32>, tensor<6x8xf32> -> tensor<4x8xf32>",
@@ -83,6 +87,9 @@ WELL_FORMED = {
     "select": "%o = tile.select %vis, %x, %x : tensor<4x6xi1>, tensor<4x6xf32>, tensor<4x6xf32>"
     " -> tensor<4x6xf32>",
     "mask": MASK,
+    "compare": "%o = tile.compare olt, %x, %x : tensor<4x6xf32> -> tensor<4x6xi1>",
+    "element": "%o = tile.element %ids[%i] : memref<?xi32> -> index",
+    "extremes": "%o, %u = tile.extremes %ids[%i] to [%j] : memref<?xi32> -> index, index",
     "bias": BIAS,
     "row_span": SPAN,
     "sweep": SWEEP,
@@ -249,8 +256,8 @@ ILL_FORMED = {
         change("select", "%vis, %x, %x : tensor<4x6xi1>", "%x, %x, %x : tensor<4x6xf32>"),
         "the condition is an i1 tile",
     ),
-    "mask: a row": (
-        change("mask", ": tensor<4x6xi1>", ": tensor<4xi1>"),
+    "mask: of rank 3": (
+        change("mask", ": tensor<4x6xi1>", ": tensor<4x6x2xi1>"),
         "a tile of rows and columns wanted",
     ),
     "mask: one position": (
@@ -353,7 +360,7 @@ def test_a_use_outside_the_region_of_its_definition():
         verify(module)
 
 
-@pytest.mark.parametrize("case", [c for c in WELL_FORMED if not c.startswith("store")])
+@pytest.mark.parametrize("case", [c for c in WELL_FORMED if not c.startswith(("store", "fetch"))])
 def test_what_nobody_reads_is_removed(case):
     """Region operations too: their terminator is pure."""
     module = parse(function(WELL_FORMED[case]))

@@ -11,16 +11,17 @@ from flashgen.ir.dialect import parse
 from flashgen.problem import ALIGNMENTS, Problem
 from flashgen.schedule import Schedule
 from tests.modules import COMBINATIONS, call, check, final, stages
-from tests.strategies import KINDS, inputs, make_inputs, problems, schedules
+from tests.strategies import KINDS, fitting, inputs, make_inputs, problems, schedules
 
 
 @settings(max_examples=50)
 @given(problems(), schedules(), st.data())
 def test_every_stage_is_attention(problem, schedule, data):
     x = data.draw(inputs(problem, schedule.br, schedule.bc))
+    schedule = fitting(problem, schedule)
     for name, module in stages(problem, schedule).items():
         try:
-            check(module, problem, x)
+            check(module, problem, x, products=schedule.products)
         except AssertionError as e:
             raise AssertionError(f"after {name}: {e}") from e
 
@@ -28,7 +29,7 @@ def test_every_stage_is_attention(problem, schedule, data):
 @settings(max_examples=12)
 @given(problems(), schedules())
 def test_every_stage_round_trips(problem, schedule):
-    for module in stages(problem, schedule).values():
+    for module in stages(problem, fitting(problem, schedule)).values():
         text = str(module)
         again = parse(text)
         assert str(again) == text
@@ -53,7 +54,7 @@ def test_half_precision_storage(order, lazy, skip, kind):
     problem = Problem(8, 4, "float16", "bottom-right")
     x = make_inputs(problem, kind, (1, 2, 2, 7, 9), 0.5, seed=3)
     check(
-        final(problem, Schedule(order, 4, 4, lazy, skip, 3, True, False, split_keys=0)),
+        final(problem, Schedule(order, 4, 4, lazy, skip, 3, True, False, split_keys=0, fetch_ahead=True)),
         problem,
         x,
         np.float32,

@@ -207,9 +207,7 @@ def test_in_any_order_a_pass_is_right_or_refuses(loops: str, lazy: bool, order: 
     problem = Problem(D, DV, causal="bottom-right")
     module = build(problem, BR, BC)
     run(module, derivation(Schedule(loops, lazy_rescale=lazy)))
-    choice = Schedule(
-        br=BR, bc=BC, panel=4, hoist_packs=True, group_rows=False, rescale_threshold=8.0, split_keys=2 * BC
-    )
+    choice = Schedule("q-outer", BR, BC, True, True, 4, True, False, 8.0, 2 * BC, fetch_ahead=True)
     passes = lowering(choice)
     for n in order:
         with suppress(IllegalPass):

@@ -74,10 +74,6 @@ BASE_2 = {
         scores("%g = tile.replace %mt, 0xff800000 : f32, 1.0 : f32 : tensor<4xf32> -> tensor<4xf32>"),
         "tile.replace: reads a score otherwise",
     ),
-    "another exponential": (
-        scores("%e = math.exp %r : tensor<4xf32>"),
-        "math.exp: its exponent is not made of scores",
-    ),
     "masked by another value": (
         scores(SELECT.replace("%s =", "%other =").replace("%x", "%s").replace("%hidden", "%zeros")),
         "tile.select: what meets a score here",

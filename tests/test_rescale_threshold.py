@@ -33,7 +33,7 @@ each_target = pytest.mark.parametrize("target", TARGETS, ids=lambda t: t.name)
 
 def schedule(order: str, threshold: float) -> Schedule:
     """For the interpreter."""
-    return Schedule(order, BR, BC, True, True, 4, True, False, threshold, 0)
+    return Schedule(order, BR, BC, True, True, 4, True, False, threshold, 0, True)
 
 
 def climb(problem: Problem, rises: np.ndarray, nq: int, bc: int, scale: float = 1.0) -> Inputs:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,13 +14,14 @@ from flashgen import emission
 from flashgen.problem import ALIGNMENTS, Problem
 from flashgen.runtime.compiler import BASE_FLAGS, find_compiler
 from flashgen.schedule import FA1, FA2, Schedule
+from flashgen.targets.avx512bf16 import Avx512Bf16
 from flashgen.targets.cpu import Avx2, Cpu
 from tests.compiled import TARGETS
 
 LABEL = re.compile(r"(\.L\d+):$")
 JUMP = re.compile(r"\tj\w+\t(\.L\d+)$")
-FMA = re.compile(r"\tvfn?m\w+[sp][sd]\t")
-BROADCAST = re.compile(r"\tvbroadcasts[sd]\t[^,]*\(|\{1to\d+\}")
+FMA = re.compile(r"\tv(fn?m\w+[sp][sd]|dpbf16ps)\t")
+BROADCAST = re.compile(r"\tv(broadcasts[sd]|pbroadcastd)\t[^,]*\(|\{1to\d+\}")
 SLOT = r"(\(%rsp[,)]|-\d+\(%rbp\))"
 ON_STACK = re.compile(rf"{SLOT}.*%[xyz]mm|%[xyz]mm.*{SLOT}")
 
@@ -76,6 +78,16 @@ def spills(loops: list[list[str]]) -> list[str]:
 @pytest.mark.parametrize("target", TARGETS, ids=lambda t: t.name)
 def test_blocks_stay_in_registers(target: Cpu, problem: Problem, schedule: Schedule, tmp_path: Path) -> None:
     assert not spills(product_loops(target, problem, schedule, tmp_path))
+
+
+@pytest.mark.parametrize("head_dim, causal", [(64, ALIGNMENTS[1]), (128, None)])
+def test_blocks_of_pairs_stay_in_registers(head_dim: int, causal: str | None, tmp_path: Path) -> None:
+    """And take two steps an instruction: no block multiplies floats any more."""
+    problem = Problem(head_dim, dtype="bfloat16", causal=causal)
+    schedule = replace(FA2, products="bfloat16")
+    loops = product_loops(Avx512Bf16(), problem, schedule, tmp_path)
+    assert not spills(loops)
+    assert {found[1] for loop in loops for line in loop if (found := FMA.match(line))} == {"dpbf16ps"}
 
 
 def test_a_spill_is_seen(tmp_path: Path) -> None:

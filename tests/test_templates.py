@@ -30,12 +30,15 @@ SCHEDULE_FIELDS = {f.name for f in dataclasses.fields(Schedule)}
 CONDITIONS = {
     # Kinds of operands: a tile, one value a row, an array.
     "o.kind == 'tile'": "an element of a tile",
+    "o.kind == 'mask'": "a truth value of a tile",
     "o.kind == 'row' and out.kind == 'row'": "one value a row, for a result of one value a row",
     "o.kind == 'row'": "one value a row, for a tile",
     "out.kind == 'row'": "a loop over rows alone",
     "input.kind == 'row'": "what a sweep reads once a row",
     "input.kind == 'tile'": "what a sweep reads for each element",
+    "input.kind == 'mask'": "what a sweep reads for each element, of truth values",
     "p.kind == 'memory'": "the arguments that are arrays",
+    "p.kind == 'scalar'": "the arguments that are numbers",
     # Optional operands and results.
     "s.attrs.over": "a product, or a sweep, within a span",
     "s.attrs.only": "a product of which columns are wanted",

@@ -9,9 +9,9 @@ while the loop runs and is equal for all accesses:
 - `iv * group + r + rest`, with n = 1 and r running over [0, group): blocks of `group` positions, such as the
   query heads of one key head.
 
-Arrays are arguments of the function or allocations, which the verifier of tile.load and tile.store sees to;
-so there is no second value for an array, and distinct values are distinct memory: an allocation overlaps
-nothing, and that arguments do not overlap each other the runtime checks.
+Arrays are arguments of the function, sequences of these, or allocations, which the verifier of tile.load and
+tile.store sees to; so there is no second value for an array, and distinct values are distinct memory: an
+allocation overlaps nothing, and that arguments do not overlap each other the runtime checks.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ from xdsl.ir import BlockArgument, Operation, SSAValue
 from xdsl.traits import IsTerminator, is_side_effect_free
 
 from flashgen.analysis.linear import Linear, accesses, induction, inside, linear, same, step_of, stored
-from flashgen.ir.memory import Access, LoadOp, StoreOp, extents
+from flashgen.ir.memory import Access, GroupRowsOp, LoadOp, StoreOp, extents
+from flashgen.ir.sequences import SequenceOp
 
 
 @dataclass(frozen=True)
@@ -129,11 +130,22 @@ def carried(loop: scf.ForOp) -> list[SSAValue | Operation]:
     """What carries a dependence from one iteration to another. If nothing does, they may run in any order.
 
     Arrays with slices that iterations share, the loop's carried values, and operations with effects that are
-    not understood. An array allocated inside the loop belongs to one iteration.
+    not understood. An array allocated inside the loop belongs to one iteration, and a sequence whose number
+    each iteration has to itself.
     """
-    arrays = [array for array in ordered_stores(loop) if not inside(array, loop)]
-    shared = [array for array in arrays if not confined((a, loop) for a in touching(loop, array))]
+    shared = [array for array in ordered_stores(loop) if not apart(array, loop)]
     return [*shared, *loop.body.block.args[1:], *strangers(loop)]
+
+
+def apart(array: SSAValue, loop: scf.ForOp) -> bool:
+    """Whether no two iterations touch the same element of an array."""
+    op = array.owner
+    if isinstance(op, GroupRowsOp) and inside(array, loop):
+        return inside(op.source, loop) and apart(op.source, loop)
+    if isinstance(op, SequenceOp) and inside(array, loop):
+        coefficient, rest = linear(op.number).without(induction(loop))
+        return coefficient != 0 and invariant(rest, loop)
+    return inside(array, loop) or confined((a, loop) for a in touching(loop, array))
 
 
 def ordered_stores(root: Operation) -> list[SSAValue]:

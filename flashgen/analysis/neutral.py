@@ -320,6 +320,11 @@ def same(step: Step, op: Operation, x: Value) -> Value | None:
     return x
 
 
+def rounded(step: Step, op: Operation, x: Value) -> Value | None:
+    """0 and infinities are numbers of every type."""
+    return x if isinstance(x, Fill) and (x.number == 0 or numbers.isinf(x.number)) else None
+
+
 def row_sum(step: Step, op: RowSumOp, x: Value) -> Value | None:
     return x if x == Fill(0.0) else None
 
@@ -340,6 +345,7 @@ RULES: dict[type[Operation], Rule] = {
     arith.MulfOp: multiply,
     arith.DivfOp: divide,
     arith.MaximumfOp: maximum,
+    arith.TruncFOp: rounded,
     math.ExpOp: exponential(numbers.e),
     math.Exp2Op: exponential(2.0),
     RowSumOp: row_sum,

@@ -13,6 +13,7 @@ from xdsl.ir import Operation, SSAValue, Use
 
 from flashgen.analysis.extents import extent
 from flashgen.analysis.linear import linear
+from flashgen.ir.compare import CompareOp
 from flashgen.ir.compute import (
     BroadcastOp,
     DotOp,
@@ -26,7 +27,7 @@ from flashgen.ir.compute import (
 from flashgen.ir.memory import Access, LoadOp, StoreOp, extents
 from flashgen.ir.types import shape_of
 
-ROW_BY_ROW = (BroadcastOp, ReplaceOp, HoldOp, RowMaxOp, RowSumOp, ScaleRowsOp, SelectOp)
+ROW_BY_ROW = (BroadcastOp, CompareOp, ReplaceOp, HoldOp, RowMaxOp, RowSumOp, ScaleRowsOp, SelectOp)
 
 
 def mixes_rows(load: LoadOp) -> Operation | None:

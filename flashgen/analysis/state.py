@@ -13,12 +13,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from xdsl.dialects import memref, scf
+from xdsl.dialects import arith, memref, scf
 from xdsl.dialects.builtin import TensorType
-from xdsl.ir import Block, Operation, SSAValue
+from xdsl.ir import Block, BlockArgument, Operation, SSAValue
 
-from flashgen.analysis.linear import accesses, induction, inside, linear, same, same_address
-from flashgen.ir.memory import Access, LoadOp, StoreOp
+from flashgen.analysis.extents import extent, length
+from flashgen.analysis.linear import Linear, accesses, induction, inside, linear, same, same_address, step_of
+from flashgen.ir.compute import BroadcastOp
+from flashgen.ir.memory import Access, LoadOp, StoreOp, extents
+from flashgen.ir.types import shape_of
 
 
 @dataclass(frozen=True)
@@ -125,7 +128,7 @@ def initial_store(cell: Cell, loop: scf.ForOp) -> StoreOp | None:
     """The store that wrote what the cell holds when the loop begins; None where that is not known.
 
     Known when the array is a workspace, nothing but loads and stores uses it, and a single store stands
-    outside the loop: in front of it, at what the cell touches.
+    outside the loop: in front of it, at what the cell touches, or of one number all over the array.
     """
     if not isinstance(cell.array.owner, memref.AllocOp):
         return None
@@ -134,7 +137,26 @@ def initial_store(cell: Cell, loop: scf.ForOp) -> StoreOp | None:
     stores = [op for op in outside(cell.array, loop) if isinstance(op, StoreOp)]
     if len(stores) != 1 or is_after(stores[0], loop):
         return None
-    return stores[0] if correspondence(stores[0], cell, loop) is not None else None
+    known = correspondence(stores[0], cell, loop) is not None or fills(stores[0], loop)
+    return stores[0] if known else None
+
+
+def fills(store: StoreOp, loop: scf.ForOp) -> bool:
+    """Whether a store, in loops beside another, puts one number everywhere in its array."""
+    value = store.value.owner
+    if not isinstance(value, BroadcastOp) or not isinstance(value.operand.owner, arith.ConstantOp):
+        return False
+    around = loops_between(store, loop.parent)
+    moving = {induction(up): up for up in around or ()}
+    for n, (position, size) in enumerate(zip(store.indices, extents(store), strict=True)):
+        up = moving.pop(position, None) if isinstance(position, BlockArgument) else None
+        if up is None and (linear(position) != Linear() or shape_of(store.memref)[n] != size):
+            return False
+        if up is not None:
+            whole = linear(up.lb) == Linear() and length(up.ub) == extent(store.memref, n)
+            if not whole or step_of(up) != size:
+                return False
+    return around is not None and not moving
 
 
 def others(cell: Cell, loop: scf.ForOp) -> list[Access]:

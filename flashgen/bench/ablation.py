@@ -17,6 +17,7 @@ from flashgen.bench.peers.base import Peer, Prepared
 from flashgen.errors import InvalidArgument
 from flashgen.passes.fuse_sweeps import FuseSweepsPass
 from flashgen.passes.pipeline import pipeline
+from flashgen.passes.reciprocal import ReciprocalPass
 from flashgen.problem import Problem
 from flashgen.schedule import FA2, Schedule
 from flashgen.targets.cpu import Cpu
@@ -28,16 +29,21 @@ OFF: dict[str, dict[str, Any]] = {
     "order": {"order": "kv-outer", "split_keys": 0},
     "lazy_rescale": {"lazy_rescale": False, "split_keys": 0},
     "causal_skip": {"causal_skip": False},
-    "hoist_packs": {"hoist_packs": False},
-    "panel": {"panel": 0, "hoist_packs": False},
+    "hoist_packs": {"hoist_packs": False, "fetch_ahead": False},
+    "panel": {"panel": 0, "hoist_packs": False, "fetch_ahead": False, "products": "float32"},
     "group_rows": {"group_rows": False},
     "rescale_threshold": {"rescale_threshold": 0.0},
     "split_keys": {"split_keys": 0},
+    "fetch_ahead": {"fetch_ahead": False},
+    "products": {"products": "float32"},
 }
 """Fields of a schedule, and what switches each off: with what cannot be without it."""
 
 APART: dict[str, ModulePass] = {FuseSweepsPass.name: FuseSweepsPass(apart=True)}
 """Passes that no kernel can do without, and what runs in their place: as little of them as will do."""
+
+REFINING = frozenset({ReciprocalPass.name})
+"""Passes that go with one that a field decides on, and can also be switched off alone."""
 
 MICRO_TILES, RESCALE_SKIP = "micro-tiles", "rescale-skip"
 """The switches that leave a register block one row, and that multiply rows by a factor of 1, too."""
@@ -49,7 +55,7 @@ def switches(problem: Problem, target: Cpu) -> list[str]:
     gone = sorted((decided_by(field, schedule) for field in OFF), key=len)
     decided: set[str] = set()
     for names in gone:
-        left = names - decided
+        left = names - decided - REFINING
         decided |= left if len(left) == 1 else set()
     passes = [p.name for p in pipeline(schedule) if p.name not in decided]
     return [*OFF, *passes, *PARTS]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -36,8 +37,14 @@ def expect(
     v: np.ndarray,
     scale: float,
     advance: Callable[[], object] = lambda: None,
+    products: str = "float32",
+    values: Mapping[str, Any] | None = None,
 ) -> Expected:
-    """The reference, one query head after the other; ``advance`` is called behind each."""
+    """The reference, one query head after the other; ``advance`` is called behind each.
+
+    products: what a kernel rounds P to, as a Schedule says.
+    values: what the problem's mask, score and sink read, by name.
+    """
     (batch, hq, nq, _), hkv = q.shape, k.shape[1]
     wide = reference.wider(problem)
     o, lse = np.zeros((batch, hq, nq, v.shape[3]), wide), np.full((batch, hq, nq), -np.inf, wide)
@@ -45,18 +52,27 @@ def expect(
     for b, h in np.ndindex(batch, hq):
         g = h // (hq // hkv)
         head = (q[b, h][None, None], k[b, g][None, None], v[b, g][None, None])
-        o[b : b + 1, h : h + 1], lse[b : b + 1, h : h + 1] = reference.attention(problem, *head, scale)
-        allowed = reference.bound(problem, *head, scale)
+        alone = reference.attention(problem, *head, scale, values, (b, h))
+        o[b : b + 1, h : h + 1], lse[b : b + 1, h : h + 1] = alone
+        allowed = reference.bound(problem, *head, scale, products=products, values=values, first=(b, h))
         bound.o[b, h], bound.lse[b, h] = allowed.o.item(), allowed.lse.item()
         advance()
     return Expected(o, lse, bound)
 
 
-def operations(problem: Problem, q: np.ndarray, k: np.ndarray, v: np.ndarray) -> int:
+def operations(
+    problem: Problem,
+    q: np.ndarray,
+    k: np.ndarray,
+    v: np.ndarray,
+    values: Mapping[str, Any] | None = None,
+) -> int:
     """Floating-point operations of the two products over the visible pairs; exponentials are not counted."""
     (batch, hq, nq, d), (nk, dv) = q.shape, v.shape[2:]
+    alike = problem.mask is None  # all heads
     pairs = sum(
-        int(reference.visible(problem, np.arange(first, min(nq, first + 256)), nq, nk).sum())
-        for first in range(0, nq, 256)
+        int(reference.visible(problem, rows, nq, nk, head, values).sum())
+        for head in ([(0, 0)] if alike else np.ndindex(batch, hq))
+        for rows in np.array_split(np.arange(nq), -(-nq // 256) or 1)
     )
-    return 2 * batch * hq * pairs * (d + dv)
+    return 2 * (batch * hq if alike else 1) * pairs * (d + dv)

@@ -9,22 +9,35 @@ from typing import Annotated
 
 import typer
 
+from flashgen.cli.modifiers import make_problem
 from flashgen.cli.options import (
+    Alibi,
     Bc,
     Br,
     Causal,
     CausalSkip,
+    FetchAhead,
     GroupRows,
     HoistPacks,
+    Inputs,
     LazyRescale,
+    Mask,
+    MaskMod,
     Order,
     Panel,
+    Products,
     RescaleThreshold,
+    Score,
+    ScoreMod,
+    Sink,
+    Softcap,
     SplitKeys,
+    Window,
     make_schedule,
 )
 from flashgen.cli.output import print_stage, write_text
 from flashgen.errors import InvalidArgument, check_one
+from flashgen.layouts import LAYOUTS
 from flashgen.problem import DTYPES, Problem
 from flashgen.schedule import Schedule
 from flashgen.targets import TARGETS, find
@@ -46,6 +59,22 @@ def emit(
         ),
     ] = "float32",
     causal: Causal = None,
+    window: Window = None,
+    mask: Mask = None,
+    mask_mod: MaskMod = None,
+    softcap: Softcap = None,
+    score: Score = None,
+    score_mod: ScoreMod = None,
+    alibi: Alibi = False,
+    inputs: Inputs = None,
+    sink: Sink = False,
+    layout: Annotated[
+        str,
+        typer.Option(
+            metavar="|".join(LAYOUTS),
+            help="How sequences lie: all of one length, packed one behind the other, keys in pages, or both.",
+        ),
+    ] = "dense",
     order: Order = "q-outer",
     br: Br = None,
     bc: Bc = None,
@@ -56,6 +85,8 @@ def emit(
     group_rows: GroupRows = None,
     rescale_threshold: RescaleThreshold = 0.0,
     split_keys: SplitKeys = None,
+    fetch_ahead: FetchAhead = None,
+    products: Products = "float32",
     output: Annotated[
         Path | None,
         typer.Option(
@@ -88,6 +119,10 @@ def emit(
     It is one file that needs its compiler's own headers, the C library's, and nothing else. --print-ir and
     --print-ir-after print a module of the tile IR that it comes from in its place.
 
+    Scores are capped, replaced and biased in the order --softcap, --score, --score-mod, --alibi; a row sees
+    what --causal, --window, --mask and --mask-mod all show it. Bounds, caps, slopes and arrays are run-time
+    arguments of the kernel.
+
     \b
     Examples:
       flashgen emit --target cuda --order q-outer
@@ -95,10 +130,13 @@ def emit(
       flashgen emit --with-main -o check.cpp
       g++ -std=c++17 -O2 -march=x86-64-v3 -ffp-contract=off -pthread check.cpp && ./a.out
       flashgen emit --causal --br 4 --bc 4 -d 8 --print-ir-after keep-state
+      flashgen emit --causal --window 255,0 --softcap 50
+      flashgen emit --mask 'doc[q] == doc[k]' --inputs doc:int32[1]
     """
     machine = find(target)
-    problem = Problem(head_dim, head_dim_v, dtype, causal)
-    schedule = machine.complete(problem, make_schedule(locals()))
+    options = locals()
+    problem = make_problem(options)
+    schedule = machine.complete(problem, make_schedule(options))
     check_one({"--print-ir": print_ir, "--print-ir-after": print_ir_after, "--with-main": with_main})
     stages: list[tuple[str, str]] = []
 

@@ -1,4 +1,4 @@
-"""The command line: `flashgen emit`, `opt`, `derive`, `run`, `targets`, `demo`, `bench`.
+"""The command line: `flashgen emit`, `opt`, `derive`, `explain`, `run`, `targets`, `demo`, `bench`.
 
 What a command needs is imported when it runs: `flashgen --help` knows neither NumPy nor xDSL.
 """
@@ -20,6 +20,7 @@ from flashgen.cli.bench import WHAT_CASES_ARE, bench
 from flashgen.cli.demo import demo
 from flashgen.cli.derive import derive
 from flashgen.cli.emit import emit
+from flashgen.cli.explain import explain
 from flashgen.cli.opt import opt
 from flashgen.cli.options import BareCausal
 from flashgen.cli.run import run
@@ -124,6 +125,7 @@ def flashgen(
 app.command(cls=BareCausal)(emit)
 app.command()(opt)
 app.command(cls=BareCausal)(derive)
+app.command(cls=BareCausal)(explain)
 app.command(cls=BareCausal)(run)
 app.command()(targets)
 app.command()(demo)

@@ -22,6 +22,57 @@ Causal = Annotated[
         "nothing follows or another option does) or at key i (top-left).",
     ),
 ]
+Window = Annotated[
+    str | None,
+    typer.Option(
+        "--window",
+        metavar="LEFT,RIGHT",
+        help="A row sees keys from LEFT before its position to RIGHT behind it, both included; nothing is no "
+        "bound.",
+    ),
+]
+Mask = Annotated[
+    str | None,
+    typer.Option(
+        "--mask",
+        metavar="TEXT",
+        help="Which keys a row sees, in Python: 'k <= q + 3 and h != 1' over b, h, q, k, Nq, Nk and inputs.",
+    ),
+]
+Score = Annotated[
+    str | None,
+    typer.Option(
+        "--score", metavar="TEXT", help="What a score becomes, in Python: 'score - 0.5 * abs(q - k)'."
+    ),
+]
+Inputs = Annotated[
+    str | None,
+    typer.Option(
+        "--inputs",
+        metavar="DECLARATIONS",
+        help="What --mask and --score read: numbers n:index, x:float and arrays name:TYPE[DIMENSIONS], with "
+        "commas between them.",
+    ),
+]
+MaskMod = Annotated[
+    str | None,
+    typer.Option(
+        "--mask-mod", metavar="FILE.py:NAME", help="A Python function of (b, h, q_idx, k_idx) as a mask."
+    ),
+]
+ScoreMod = Annotated[
+    str | None,
+    typer.Option(
+        "--score-mod", metavar="FILE.py:NAME", help="A function of (score, b, h, q_idx, k_idx) as a score."
+    ),
+]
+Softcap = Annotated[
+    float | None, typer.Option("--softcap", metavar="CAP", help="Scores become CAP * tanh(score / CAP).")
+]
+Alibi = Annotated[
+    bool, typer.Option("--alibi", help="Scores lose ALiBi's slope of their head times the distance.")
+]
+Sink = Annotated[bool, typer.Option("--sink", help="Each head has one more logit in the sum of every row.")]
 Order = Annotated[
     str,
     typer.Option(
@@ -88,6 +139,23 @@ SplitKeys = Annotated[
         help="Keys of one part, a multiple of --bc, or 0 for all: threads share the keys of a head. Needs "
         "--lazy-rescale and --order q-outer.",
         show_default="the target decides",
+    ),
+]
+FetchAhead = Annotated[
+    bool | None,
+    typer.Option(
+        "--fetch-ahead/--no-fetch-ahead",
+        help="Fetch K, V and Q of the next head while one is computed: for short heads. Needs --hoist-packs.",
+        show_default="the target decides",
+    ),
+]
+Products = Annotated[
+    str,
+    typer.Option(
+        "--products",
+        metavar="float32|bfloat16",
+        help="What the operands of matrix products are rounded to; bfloat16 needs that --dtype and a target "
+        "that has such products.",
     ),
 ]
 

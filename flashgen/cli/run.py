@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from os.path import realpath
 from pathlib import Path
@@ -11,19 +11,30 @@ from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 
 import typer
 
+from flashgen.cli.modifiers import Call, made_for
 from flashgen.cli.options import (
     DEFAULT_CAUSAL,
+    Alibi,
     Bc,
     Br,
     Causal,
     CausalSkip,
+    FetchAhead,
     GroupRows,
     HoistPacks,
     LazyRescale,
+    Mask,
+    MaskMod,
     Order,
     Panel,
+    Products,
     RescaleThreshold,
+    Score,
+    ScoreMod,
+    Sink,
+    Softcap,
     SplitKeys,
+    Window,
     make_schedule,
 )
 from flashgen.cli.output import check_output, write
@@ -69,6 +80,14 @@ def run(
         Path | None, typer.Option(metavar="NPY", help="Write the logsumexp of each row there.")
     ] = None,
     causal: Causal = None,
+    window: Window = None,
+    mask: Mask = None,
+    mask_mod: MaskMod = None,
+    softcap: Softcap = None,
+    score: Score = None,
+    score_mod: ScoreMod = None,
+    alibi: Alibi = False,
+    sink: Sink = False,
     scale: Annotated[
         float | None, typer.Option(help="What scores are multiplied by.", show_default="1 / sqrt(D)")
     ] = None,
@@ -98,6 +117,8 @@ def run(
     group_rows: GroupRows = None,
     rescale_threshold: RescaleThreshold = 0.0,
     split_keys: SplitKeys = None,
+    fetch_ahead: FetchAhead = None,
+    products: Products = "float32",
     threads: Annotated[
         int | None,
         typer.Option(
@@ -110,7 +131,8 @@ def run(
     """Compute attention on arrays from files.
 
     Reports the error against a float64 reference, of float64 arrays against one of 80 bits, and the time. Hq
-    may be a multiple of Hkv. The exit status is 1 where an error is above its bound.
+    may be a multiple of Hkv. The exit status is 1 where an error is above its bound. Arrays that --mask and --score read, and the logits "sink" (Hq,)
+    of --sink, lie in FILE under their names.
 
     \b
     Examples:
@@ -129,11 +151,13 @@ def run(
         raise InvalidArgument("causal", repr(causal), allowed)
     check_outputs(out, lse, [path for path in (file, q, k, v) if path is not None])
     machine = find(target) if target is not None else widest()
-    schedule = make_schedule(locals())
+    options = locals()
+    schedule = make_schedule(options)
     arrays = read_inputs(file, {"q": q, "k": k, "v": v}, names, dtype)
     if out is not None:
         check_has_type(out, arrays[0])
-    result = compute(arrays, causal, scale, schedule, machine, threads, repeat)
+    asked = made_for(arrays, options, lambda words: read_named(file, words))
+    result = compute(arrays, asked, scale, schedule, machine, threads, repeat)
     if out is not None:
         write("out", out, lambda to: save_output(to, out.suffix, result))
     if lse is not None:
@@ -200,6 +224,15 @@ def read_inputs(
     return [stored_as(name, array, dtype) for name, array in arrays.items()]
 
 
+def read_named(file: Path | None, names: list[str]) -> list[ndarray]:
+    """Arrays of FILE beside q, k and v. Raises InvalidArgument or MissingTool."""
+    from flashgen.cli.arrays import load_named
+
+    if file is None:
+        raise InvalidArgument("FILE", "missing", f"it is wanted for {', '.join(names)}")
+    return load_named(file, names)
+
+
 @dataclass(frozen=True)
 class Result:
     """What was computed, how right it is and how long it took.
@@ -221,7 +254,7 @@ class Result:
 
 def compute(
     arrays: list[ndarray],
-    causal: str | None,
+    asked: Call,
     scale: float | None,
     schedule: Schedule,
     machine: Target,
@@ -236,19 +269,20 @@ def compute(
 
     q, k, v = arrays
     (batch, hq, nq, head_dim), dv = q.shape, v.shape[3]
-    problem = Problem(head_dim, dv or 1, str(q.dtype), causal)
+    problem = asked.combined.problem(head_dim, dv or 1, str(q.dtype))
+    values = asked.combined.values
     factor = 1 / math.sqrt(head_dim) if scale is None else scale
     rows = nq * (hq // (k.shape[1] or 1))
     schedule = machine.complete(problem, machine.suit(problem, schedule, nq, k.shape[2], rows))
     with progress() as bars:
         step = bars.add_task("compiling", total=None)
-        call, used = prepare(problem, arrays, factor, schedule, machine, threads)
+        call, used = prepare(problem, arrays, factor, schedule, machine, threads, asked.options)
         o, lse = call()
         bars.update(step, description="calling", total=repeat, completed=0)
         probe = make_probe(machine, used)
         timing = time_beside_probes(call, probe, repeat, lambda: bars.advance(step))
         bars.update(step, description="checking", total=batch * hq, completed=0)
-        expected = expect(problem, q, k, v, factor, lambda: bars.advance(step))
+        expected = expect(problem, q, k, v, factor, lambda: bars.advance(step), schedule.products, values)
     o_deviation, lse_deviation = expected.deviations(o, lse)
     return Result(
         arrays,
@@ -260,7 +294,7 @@ def compute(
         o_deviation,
         lse_deviation,
         timing,
-        operations(problem, q, k, v),
+        operations(problem, q, k, v, values),
     )
 
 
@@ -271,8 +305,12 @@ def prepare(
     schedule: Schedule,
     machine: Target,
     threads: int | None,
+    more: Mapping[str, Any],
 ) -> tuple[Callable[[], Any], int]:
-    """What computes O and lse, and on how many threads, 0 on a GPU."""
+    """What computes O and lse, and on how many threads, 0 on a GPU.
+
+    more: options of flashgen.attention that ask for masks, scores and sinks.
+    """
     from flashgen import api
     from flashgen.runtime.threads import choose_threads
 
@@ -280,6 +318,9 @@ def prepare(
     if not isinstance(machine, Cpu):
         if threads is not None:
             raise InvalidArgument("threads", threads, f"target {machine.name} chooses its own")
+        if more:
+            allowed = f"on target {machine.name} none but causal is allowed here"
+            raise InvalidArgument("options", ", ".join(more), allowed)
         kernel = api.compile(problem, schedule, machine)
         return lambda: kernel(q, k, v, scale=scale), 0
     work = math.prod(q.shape) * k.shape[2] + math.prod(q.shape[:3]) * k.shape[2] * v.shape[3]
@@ -289,6 +330,7 @@ def prepare(
         "causal_alignment": problem.causal or DEFAULT_CAUSAL,
         "enable_gqa": True,
         "return_lse": True,
+        **more,
     }
     return (
         lambda: api.attention(

@@ -44,7 +44,9 @@ def answer(ask: Callable[[Target], str], target: Target) -> str:
 def machine(target: Target) -> str:
     """What the target is."""
     if isinstance(target, Cpu):
-        return f"x86-64, vectors of {target.lanes} floats"
+        return f"x86-64, vectors of {target.lanes} floats" + "".join(
+            f", products of {t}" for t in target.products[1:]
+        )
     assert isinstance(target, Cuda)
     return f"NVIDIA GPUs, {target.architectures[0]} and later"
 

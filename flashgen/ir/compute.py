@@ -7,6 +7,7 @@ NaN there is harmless, and of a result it is *unspecified*: NaN in the interpret
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any
 
 from xdsl.dialects.builtin import FloatAttr, TensorType, UnitAttr
@@ -27,6 +28,7 @@ from xdsl.traits import Pure
 from flashgen.ir.types import (
     COMPUTED,
     NARROW,
+    bf16,
     check,
     computed_in,
     element_of,
@@ -71,12 +73,16 @@ class DotOp(IRDLOperation):
     """`%s = tile.dot %q, %k transpose : tensor<4x8xf32>, tensor<6x8xf32> -> tensor<4x6xf32>`
     `%y = tile.dot %p, %v where %vis : tensor<4x6xi1> acc %x : ...`
 
-    A matrix product; the right side may be transposed, or packed (rank 3, see tile.pack). The last panel
-    may be padded: the result then has fewer columns than the panels cover.
-    `where %vis`: element (i, r) of the left side takes part only where %vis[i, r].
+    A matrix product; the right side may be transposed, or packed (rank 3 or 4, see tile.pack). The last
+    panel may be padded: the result then has fewer columns than the panels cover.
+    `where %vis`: element (i, r) of the left side takes part only where %vis[i, r]; with `zeros` it is 0
+    elsewhere, and so can be left out where that is easier than to let it meet what is not finite.
     `over %span`: the same, for an interval of the contraction a row.
     `only %span`: result columns that are wanted; the others are unspecified.
     `acc %x`: is added to x, in ascending order of the contraction, one fused multiply-add a step.
+
+    Of two bfloat16 sides every product is exact and sums are float32, pair by pair of the contraction, of
+    each pair the second first; what is subnormal, an operand or a sum, counts as 0 (x86's vdpbf16ps).
     """
 
     name = "tile.dot"
@@ -87,11 +93,12 @@ class DotOp(IRDLOperation):
     only = opt_operand_def(TensorType)
     acc = opt_operand_def(TensorType)
     transpose = opt_prop_def(UnitAttr)
+    zeros = opt_prop_def(UnitAttr)
     result = result_def(TensorType)
     traits = traits_def(Pure())
     irdl_options = (AttrSizedOperandSegments(as_property=True),)
     assembly_format = (
-        "$lhs `,` $rhs (`transpose` $transpose^)? (`where` $where^ `:` type($where))?"
+        "$lhs `,` $rhs (`transpose` $transpose^)? (`where` $where^ `:` type($where))? (`zeros` $zeros^)?"
         " (`over` $over^ `:` type($over))? (`only` $only^ `:` type($only))? (`acc` $acc^ `:` type($acc))?"
         " attr-dict `:` type($lhs) `,` type($rhs) `->` type($result)"
     )
@@ -106,6 +113,7 @@ class DotOp(IRDLOperation):
         over: SSAValue | None = None,
         only: SSAValue | None = None,
         acc: SSAValue | None = None,
+        zeros: bool = False,
         cols: int | None = None,
     ):
         """``cols``: the result's columns, where the right side's panels are padded beyond them."""
@@ -114,27 +122,33 @@ class DotOp(IRDLOperation):
             cols = rows if transpose else covered
         super().__init__(
             operands=[lhs, rhs, where, over, only, acc],
-            properties={"transpose": UnitAttr() if transpose else None},
+            properties={
+                "transpose": UnitAttr() if transpose else None,
+                "zeros": UnitAttr() if zeros and where is not None else None,
+            },
             result_types=[tile(shape_of(lhs)[0], cols, element=computed_in(element_of(lhs)))],
         )
 
     def but(self, **changes: Any) -> DotOp:
         """A copy, not yet inserted, with some of the constructor's arguments changed; its shape stays."""
         own: dict[str, Any] = {n: getattr(self, n) for n in ("lhs", "rhs", "where", "over", "only", "acc")}
-        own |= {"transpose": self.transpose is not None, "cols": shape_of(self.result)[1]}
+        own |= {n: getattr(self, n) is not None for n in ("transpose", "zeros")}
+        own["cols"] = shape_of(self.result)[1]
         return DotOp(**(own | changes))
 
     def verify_(self) -> None:
         check(len(shape_of(self.lhs)) == 2, "tile.dot: the left side is a matrix")
         (m, k), (rows, covered) = shape_of(self.lhs), unpacked_shape(self.rhs)
-        packed = len(shape_of(self.rhs)) == 3
+        packed, step = len(shape_of(self.rhs)) > 2, prod(shape_of(self.rhs)[3:])
         check(
             not (packed and self.transpose), "tile.dot: panels are as the product wants them, not transposed"
         )
+        alike = step == 1 or element_of(self.lhs) == element_of(self.rhs)
+        check(alike, "tile.dot: pairs are multiplied by what is of their type")
         k2, most = (covered, rows) if self.transpose else (rows, covered)
         least = most - shape_of(self.rhs)[2] + 1 if packed else most
         result = shape_of(self.result)
-        fits = k == k2 and len(result) == 2 and result[0] == m and least <= result[1] <= most
+        fits = k2 - step < k <= k2 and len(result) == 2 and result[0] == m and least <= result[1] <= most
         shown = "x".join(map(str, result))
         check(fits, f"tile.dot: {m}x{k} by {k2}x{most} does not compose to {shown}")
         elements = {element_of(v) for v in (self.lhs, self.rhs, self.result)}
@@ -143,6 +157,7 @@ class DotOp(IRDLOperation):
         check(len(set(map(computed_in, elements))) == 1, "tile.dot: its tiles are computed in two types")
         mask = self.where is None or (shape_of(self.where) == (m, k) and element_of(self.where) == i1)
         check(mask, "tile.dot: where is an i1 tile shaped as the left side")
+        check(self.where is not None or self.zeros is None, "tile.dot: zeros without where")
         check_span(self, self.over, m)
         check_span(self, self.only, m)
         check(self.acc is None or self.acc.type == self.result.type, "tile.dot: acc is typed as the result")
@@ -151,8 +166,10 @@ class DotOp(IRDLOperation):
 def unpacked_shape(v: SSAValue) -> tuple[int, int]:
     """Rows and columns of a matrix, or of the matrix that panels cover (their padding included)."""
     shape = shape_of(v)
-    check(len(shape) in (2, 3), "a matrix, or panels of one, wanted")
-    return (shape[0], shape[1]) if len(shape) == 2 else (shape[1], shape[0] * shape[2])
+    check(len(shape) in (2, 3, 4), "a matrix, or panels of one, wanted")
+    if len(shape) == 2:
+        return shape[0], shape[1]
+    return shape[1] * prod(shape[3:]), shape[0] * shape[2]
 
 
 @irdl_op_definition
@@ -161,6 +178,10 @@ class PackOp(IRDLOperation):
     `%p = tile.pack %v : tensor<6x8xf32> -> tensor<2x6x4xf32>`: p[a, n, x] = v[n, 4 a + x]
 
     Panel x contraction x width: the shape is the layout. Columns beyond the last are 0.
+
+    `%p = tile.pack %v : tensor<5x8xbf16> -> tensor<2x3x4x2xbf16>`: p[a, n, x, e] = v[2 n + e, 4 a + x]
+
+    Of bfloat16 the contraction is packed in pairs, panel x pair x width x 2: a last half is 0, too.
     """
 
     name = "tile.pack"
@@ -172,18 +193,26 @@ class PackOp(IRDLOperation):
 
     def __init__(self, operand: SSAValue, width: int, transpose: bool):
         n, k = shape_of(operand) if transpose else reversed(shape_of(operand))
+        pairs = element_of(operand) == bf16
+        shape = (-(-n // width), *((-(-k // 2), width, 2) if pairs else (k, width)))
         super().__init__(
             operands=[operand],
             properties={"transpose": UnitAttr() if transpose else None},
-            result_types=[tile(-(-n // width), k, width, element=computed_in(element_of(operand)))],
+            result_types=[tile(*shape, element=element_of(operand))],
         )
 
     def verify_(self) -> None:
         check(len(shape_of(self.operand)) == 2, "tile.pack: a matrix wanted")
-        check(len(shape_of(self.result)) == 3, "tile.pack: panels wanted, panel x contraction x width")
+        shape, element = shape_of(self.result), element_of(self.result)
+        if element == bf16:
+            check(len(shape) == 4 and shape[3] == 2, "tile.pack: pairs wanted, panel x pair x width x 2")
+        else:
+            check(len(shape) == 3, "tile.pack: panels wanted, panel x contraction x width")
+        check(element == element_of(self.operand), "tile.pack: element types differ")
         n, k = shape_of(self.operand) if self.transpose else reversed(shape_of(self.operand))
-        panels, k2, width = shape_of(self.result)
-        check(k == k2 and panels == -(-n // width), "tile.pack: the panels do not cover the tile")
+        panels, k2, width, *pair = shape
+        covered = k2 == -(-k // prod(pair)) and panels == -(-n // width)
+        check(covered, "tile.pack: the panels do not cover the tile")
 
 
 @irdl_op_definition

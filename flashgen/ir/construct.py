@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import isfinite
 
 from xdsl.builder import ImplicitBuilder
 from xdsl.dialects import arith, math, memref, scf
-from xdsl.dialects.builtin import IntegerAttr, MemRefType, TensorType
+from xdsl.dialects.builtin import (
+    Float64Type,
+    FloatAttr,
+    IntegerAttr,
+    MemRefType,
+    TensorType,
+)
 from xdsl.ir import Attribute, Block, BlockArgument, SSAValue
 
 from flashgen.ir.compute import BroadcastOp, ReplaceOp
-from flashgen.ir.types import NEG_INF, i1, index, number
+from flashgen.ir.types import NEG_INF, f64, index, number
 
 
 def const(n: int) -> SSAValue:
@@ -64,8 +71,13 @@ def compare(a: SSAValue, predicate: str, b: SSAValue) -> SSAValue:
 
 
 def both(a: SSAValue, b: SSAValue) -> SSAValue:
-    """Conjunction of i1 scalars."""
-    return arith.AndIOp(a, b, i1).result
+    """Conjunction of i1 scalars, or tiles."""
+    return arith.AndIOp(a, b, a.type).result
+
+
+def either(a: SSAValue, b: SSAValue) -> SSAValue:
+    """Disjunction of i1 scalars, or tiles."""
+    return arith.OrIOp(a, b, a.type).result
 
 
 def addf(a: SSAValue, b: SSAValue) -> SSAValue:
@@ -144,3 +156,14 @@ def named(name: str, value: SSAValue) -> SSAValue:
     """The value, printed under that name and so emitted."""
     value.name_hint = name
     return value
+
+
+def exactly(x: float, element: Attribute) -> SSAValue:
+    """A scalar of a float type, stated in float64 where that type does not hold it, and rounded once.
+
+    An attribute of type f32 would round at once, also where the interpreter computes in float64.
+    """
+    if not isfinite(x) or number(x, element).value.data == x:
+        return real(x, element)
+    exact = arith.ConstantOp(FloatAttr[Float64Type](x, f64)).result
+    return arith.TruncFOp(exact, element).result

@@ -10,6 +10,7 @@ from xdsl.parser import Parser
 from xdsl.utils.exceptions import ParseError, VerifyException
 
 from flashgen.errors import ParseFailure
+from flashgen.ir.compare import CompareOp
 from flashgen.ir.compute import (
     BroadcastOp,
     DotOp,
@@ -21,15 +22,21 @@ from flashgen.ir.compute import (
     ScaleRowsOp,
     SelectOp,
 )
-from flashgen.ir.memory import GroupRowsOp, LoadOp, StoreOp
+from flashgen.ir.memory import ElementOp, ExtremesOp, FetchOp, GroupRowsOp, LoadOp, StoreOp
 from flashgen.ir.regions import MaskOp, RowSpanOp, SweepOp, YieldOp
+from flashgen.ir.sequences import PagesOp, SequenceOp
 
 Tile = Dialect(
     "tile",
     [
         LoadOp,
         StoreOp,
+        ElementOp,
+        ExtremesOp,
+        FetchOp,
         GroupRowsOp,
+        SequenceOp,
+        PagesOp,
         BroadcastOp,
         DotOp,
         PackOp,
@@ -39,6 +46,7 @@ Tile = Dialect(
         ReplaceOp,
         HoldOp,
         SelectOp,
+        CompareOp,
         MaskOp,
         RowSpanOp,
         SweepOp,

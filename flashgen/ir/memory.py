@@ -1,11 +1,13 @@
-"""Between memory and tiles: tile.load and tile.store; and tile.group_rows, another numbering of an array.
+"""Between memory and tiles: tile.load and tile.store; tile.fetch, which moves no value; single elements and
+their extremes; and tile.group_rows, another numbering of an array.
 
 Positions count elements, not tiles. The tile covers the trailing dimensions of the array from that
 position on. What lies beyond the array's bound is never touched: it reads as 0 and is not written.
 
-An array is an argument of the function, an allocation, or the one numbering through which such an array is
-touched. There are no other views and no choices between arrays: different values that are loaded from or
-stored to are different memory, and every analysis may rely on it.
+An array is an argument of the function, an allocation, the one numbering through which such an array is
+touched, or one sequence of an argument (ir/sequences.py). There are no other views and no choices between
+arrays: different values that are loaded from or stored to are different memory, and so are sequences of
+different numbers; every analysis may rely on it.
 """
 
 from __future__ import annotations
@@ -14,20 +16,23 @@ from collections.abc import Sequence
 from typing import cast
 
 from xdsl.dialects import func, memref
-from xdsl.dialects.builtin import IndexType, MemRefType, TensorType, UnitAttr
-from xdsl.ir import Block, SSAValue
+from xdsl.dialects.builtin import IndexType, MemRefType, TensorType, UnitAttr, i32, i64
+from xdsl.ir import Attribute, Block, SSAValue
 from xdsl.irdl import (
+    AttrSizedOperandSegments,
     IRDLOperation,
     irdl_op_definition,
     operand_def,
     opt_prop_def,
+    prop_def,
     result_def,
     traits_def,
     var_operand_def,
 )
 from xdsl.traits import MemoryReadEffect, MemoryWriteEffect, Pure
 
-from flashgen.ir.types import NARROW, check, f32, shape_of
+from flashgen.ir.sequences import PagesOp, SequenceOp
+from flashgen.ir.types import NARROW, check, computed_in, element_of, f32, i1, index, shape_of
 
 
 @irdl_op_definition
@@ -90,6 +95,8 @@ class StoreOp(IRDLOperation):
 
     def verify_(self) -> None:
         check_access(self)
+        own = not isinstance(self.target.owner, PagesOp)
+        check(own, f"{self.name}: its array is made of pages, which other sequences may have too")
 
     @property
     def memref(self) -> SSAValue:
@@ -100,6 +107,32 @@ class StoreOp(IRDLOperation):
     def tile(self) -> SSAValue:
         """What is written."""
         return self.value
+
+
+@irdl_op_definition
+class FetchOp(IRDLOperation):
+    """`tile.fetch %k[%b, %g, %i, %c0] of tensor<4x8xf32> : memref<?x?x?x8xf32>`: this tile is wanted soon,
+    so that a cache may have it by then. It has no effect on any value.
+
+    It stands before the operation beside which a lowering may do it, little by little.
+    """
+
+    name = "tile.fetch"
+    source = operand_def(MemRefType)
+    indices = var_operand_def(IndexType)
+    tile_type = prop_def(TensorType)
+    assembly_format = "$source `[` $indices `]` `of` $tile_type attr-dict `:` type($source)"
+
+    def __init__(self, source: SSAValue, indices: Sequence[SSAValue], tile_type: TensorType):
+        super().__init__(operands=[source, indices], properties={"tile_type": tile_type})
+
+    def verify_(self) -> None:
+        rank, given = len(shape_of(self.source)), len(self.indices)
+        check(given == rank, f"{self.name}: {rank} indices wanted, {given} given")
+        whole = is_array(self.source) and not isinstance(self.source.owner, GroupRowsOp)
+        check(whole, f"{self.name}: its array is neither an argument nor an allocation")
+        matrix = len(self.tile_type.get_shape()) == 2 and rank >= 2
+        check(matrix, f"{self.name}: a matrix of an array of at least two dimensions wanted")
 
 
 @irdl_op_definition
@@ -134,6 +167,80 @@ class GroupRowsOp(IRDLOperation):
         check(alone, f"{self.name}: its array is touched in another way too")
 
 
+def read_as(stored: Attribute) -> Attribute:
+    """What an element of an array is where it is computed with: whole numbers are indices."""
+    return {i32: index, i64: index}.get(stored, computed_in(stored))  # pyright: ignore[reportArgumentType]
+
+
+def check_input(op: ElementOp | ExtremesOp) -> None:
+    """The array is an argument that nothing stores to, so that reading it has no place in any order."""
+    argument = isinstance(op.source.owner, Block) and is_array(op.source)
+    check(argument, f"{op.name}: an array that is an argument of the function wanted")
+    stored = any(isinstance(use.operation, StoreOp) for use in op.source.uses)
+    check(not stored, f"{op.name}: its array is stored to")
+
+
+@irdl_op_definition
+class ElementOp(IRDLOperation):
+    """`%x = tile.element %a[%i, %j] : memref<?x?xi32, ...> -> index`
+
+    One element of an argument that nothing stores to: i1 of i1 (a byte in memory), index of i32 and i64, f32
+    of f16, bf16 and f32, f64 of f64. Beyond the array's bounds it is 0, and memory is not touched.
+    """
+
+    name = "tile.element"
+    source = operand_def(MemRefType)
+    indices = var_operand_def(IndexType)
+    result = result_def()
+    traits = traits_def(Pure())
+    assembly_format = "$source `[` $indices `]` attr-dict `:` type($source) `->` type($result)"
+
+    def __init__(self, source: SSAValue, indices: Sequence[SSAValue]):
+        super().__init__(operands=[source, indices], result_types=[read_as(element_of(source))])
+
+    def verify_(self) -> None:
+        check_input(self)
+        rank = len(shape_of(self.source))
+        check(len(self.indices) == rank, f"{self.name}: {rank} indices wanted, {len(self.indices)} given")
+        want = read_as(element_of(self.source))
+        check(self.result.type == want, f"{self.name}: {element_of(self.source)} is read as {want}")
+
+
+@irdl_op_definition
+class ExtremesOp(IRDLOperation):
+    """`%lo, %hi = tile.extremes %a[%i, %j] to [%m, %n] : memref<?x?xi32, ...> -> index, index`
+
+    The least and the greatest element that tile.element finds at indices from the first to the last of a box,
+    both included; of i1 whether all are true, and whether any is. A box with no index gives any two.
+    """
+
+    name = "tile.extremes"
+    source = operand_def(MemRefType)
+    first = var_operand_def(IndexType)
+    last = var_operand_def(IndexType)
+    least = result_def()
+    greatest = result_def()
+    traits = traits_def(Pure())
+    irdl_options = (AttrSizedOperandSegments(as_property=True),)
+    assembly_format = (
+        "$source `[` $first `]` `to` `[` $last `]` attr-dict"
+        " `:` type($source) `->` type($least) `,` type($greatest)"
+    )
+
+    def __init__(self, source: SSAValue, first: Sequence[SSAValue], last: Sequence[SSAValue]):
+        element = read_as(element_of(source))
+        super().__init__(operands=[source, first, last], result_types=[element, element])
+
+    def verify_(self) -> None:
+        check_input(self)
+        rank = len(shape_of(self.source))
+        fits = len(self.first) == len(self.last) == rank
+        check(fits, f"{self.name}: a box of {rank} dimensions wanted")
+        want = read_as(element_of(self.source))
+        whole = want in (index, i1) and self.least.type == self.greatest.type == want
+        check(whole, f"{self.name}: of whole numbers or i1, and typed as tile.element's result")
+
+
 Access = LoadOp | StoreOp
 
 
@@ -151,12 +258,12 @@ def check_access(op: Access) -> None:
 
 
 def is_array(v: SSAValue) -> bool:
-    """Whether v is an argument of a function, the result of an allocation, or either numbered anew."""
+    """Whether v is an argument of a function, the result of an allocation, a sequence, or numbered anew."""
     owner = v.owner
     if isinstance(owner, Block):
         function = owner.parent_op()
         return isinstance(function, func.FuncOp) and function.body.blocks.first is owner
-    return isinstance(owner, memref.AllocOp | GroupRowsOp)
+    return isinstance(owner, memref.AllocOp | GroupRowsOp | SequenceOp | PagesOp)
 
 
 def extents(op: Access) -> tuple[int, ...]:

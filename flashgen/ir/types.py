@@ -17,6 +17,7 @@ from xdsl.dialects.builtin import (
     StridedLayoutAttr,
     TensorType,
     i1,
+    i32,
 )
 from xdsl.ir import Attribute, SSAValue
 from xdsl.utils.exceptions import VerifyException
@@ -82,6 +83,7 @@ __all__ = [
     "f32",
     "f64",
     "i1",
+    "i32",
     "index",
     "number",
     "shape_of",

@@ -9,9 +9,10 @@ a logarithm. It works wherever the state is kept, and does not ask in what order
 subtraction stays last, hence exp2 is exactly 1 at the maximum, whatever the sign of the scale.
 
 Legal when nothing else reads a score, and when what meets a score in a maximum or as its start value is a
-score too, or -inf, which the multiplication leaves as it is. A maximum that starts at a sink is refused.
+score too, or -inf, which the multiplication leaves as it is. A maximum that starts at a sink is refused. What
+compares a score reads it as it was. Exponentials of anything else, of which scores may be made, stay.
 
-Not handled: an exponential of anything but scores; scores in an array that the caller sees.
+Not handled: scores in an array that the caller sees.
 
 The two factors are float64 constants, rounded once to the type computed in where that is float32.
 """
@@ -26,6 +27,7 @@ from xdsl.dialects import arith, math, memref, scf
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Operation, SSAValue, Use
 
+from flashgen.ir.compare import CompareOp
 from flashgen.ir.compute import BroadcastOp, ReplaceOp, RowMaxOp, SelectOp
 from flashgen.ir.memory import LoadOp, StoreOp
 from flashgen.ir.types import NEG_INF, element_of
@@ -69,9 +71,6 @@ class Base2Pass(TilePass[Scores]):
         for op, value in found.met:
             if value not in found.values and splat(value) != NEG_INF:
                 self.refuse(op, "what meets a score here is not one, nor -inf, so it must not be multiplied")
-        for op in module.walk():
-            if isinstance(op, math.ExpOp) and op not in found.exponentials:
-                self.refuse(op, "its exponent is not made of scores")
         return found
 
     def reached(self, use: Use, found: Scores) -> Sequence[SSAValue]:
@@ -87,6 +86,8 @@ class Base2Pass(TilePass[Scores]):
             made = [op.result]
         elif isinstance(op, math.ExpOp):
             found.exponentials.append(op)
+        elif isinstance(op, CompareOp) and op.operands[use.index] in found.scores:
+            pass  # it reads what is not multiplied
         elif isinstance(op, arith.AddfOp) and isinstance(op.operands[1 - use.index].owner, math.LogOp):
             found.exits.append(use)
         elif isinstance(op, StoreOp):
@@ -122,7 +123,8 @@ class Base2Pass(TilePass[Scores]):
             wide, product = scaled(score, log2e)
             insert_at_first_use(score, wide, product)
             for use in users:
-                use.operation.operands[use.index] = product.result
+                if not isinstance(use.operation, CompareOp):
+                    use.operation.operands[use.index] = product.result
         for op in match.exponentials:
             swap(op, math.Exp2Op(op.operand))
         for use in match.exits:
@@ -135,9 +137,7 @@ class Base2Pass(TilePass[Scores]):
 
 def unmasked(v: SSAValue) -> SSAValue:
     """The scores that v selects from, where what is not selected is -inf."""
-    while isinstance(v.owner, SelectOp) and splat(v.owner.rhs) == NEG_INF:
-        v = v.owner.lhs
-    return v
+    return v.owner.lhs if isinstance(v.owner, SelectOp) and splat(v.owner.rhs) == NEG_INF else v
 
 
 def through_loop(loop: scf.ForOp, n: int, found: Scores) -> list[SSAValue]:

@@ -3,8 +3,9 @@
     s = select visible, x, -inf;  m = row_max s          ~>   s, m = sweep visible, x reduce max
     d = s - broadcast b;  p = exp2 d;  l = row_sum p     ~>   p, l = sweep s, b reduce add
 
-For each row reduction: the elementwise operations of its block that its operand is made of. A broadcast
-becomes the row's scalar, or a scalar of the program. What others read too is a result of the sweep.
+For each row reduction: the elementwise operations of its block that its operand is made of, and those that
+round one of them to a narrower type. A broadcast becomes the row's scalar, or a scalar of the program. What
+others read too is a result of the sweep.
 
 With ``apart`` a sweep is the reduction alone, and each operation below it goes over the whole tile by itself:
 what fusing them is worth can so be measured.
@@ -24,6 +25,7 @@ from xdsl.dialects import arith, math
 from xdsl.dialects.builtin import ModuleOp, TensorType
 from xdsl.ir import Block, Operation, Region, SSAValue
 
+from flashgen.ir.compare import CompareOp
 from flashgen.ir.compute import RowMaxOp, RowReduction, RowSumOp, SelectOp
 from flashgen.ir.provenance import inherit
 from flashgen.ir.regions import SweepOp, YieldOp
@@ -38,10 +40,15 @@ ELEMENTWISE = (
     arith.MulfOp,
     arith.DivfOp,
     arith.MaximumfOp,
+    arith.MinimumfOp,
+    arith.AndIOp,
+    arith.OrIOp,
+    math.AbsFOp,
     math.ExpOp,
     math.Exp2Op,
     math.LogOp,
     math.TanhOp,
+    CompareOp,
     SelectOp,
 )
 
@@ -74,7 +81,7 @@ class FuseSweepsPass(TilePass[list[Row]]):
         return rows
 
     def row(self, reduction: RowReduction, taken: set[Operation]) -> Row:
-        ops = () if self.apart else feeding(reduction, taken)
+        ops = () if self.apart else with_rounding(feeding(reduction, taken))
         inner = {*ops, reduction}
         escaping = tuple(
             op.results[0] for op in ops if any(u.operation not in inner for u in op.results[0].uses)
@@ -114,6 +121,13 @@ def feeding(reduction: RowReduction, taken: set[Operation]) -> tuple[Operation, 
     return tuple(op for op in block.ops if op in found)
 
 
+def with_rounding(ops: tuple[Operation, ...]) -> tuple[Operation, ...]:
+    """These and, behind them, what rounds their results in their block."""
+    uses = [use.operation for op in ops for use in op.results[0].uses]
+    found = [user for user in uses if isinstance(user, arith.TruncFOp) and user.parent is ops[0].parent]
+    return (*ops, *dict.fromkeys(found))
+
+
 def fuse(row: Row) -> None:
     body = Block()
     inputs: list[SSAValue] = []
@@ -133,12 +147,7 @@ def fuse(row: Row) -> None:
         return scalar[source]
 
     for op in row.ops:
-        kind = arith.SelectOp if isinstance(op, SelectOp) else type(op)
-        new = kind.create(
-            operands=[element(v) for v in op.operands],
-            result_types=[element_of(op.results[0])],
-            properties=dict(op.properties),
-        )
+        new = of_elements(op, [element(v) for v in op.operands])
         body.add_op(new)
         new.results[0].name_hint = op.results[0].name_hint
         scalar[op.results[0]] = new.results[0]
@@ -154,6 +163,16 @@ def fuse(row: Row) -> None:
         new_value.name_hint = old.name_hint
         old.replace_all_uses_with(new_value)
     erase(row.reduction, *reversed(row.ops))
+
+
+def of_elements(op: Operation, operands: list[SSAValue]) -> Operation:
+    """The operation on one element of each tile."""
+    if isinstance(op, CompareOp):
+        left, right = operands
+        return arith.CmpfOp(left, right, op.predicate.data)
+    kind = arith.SelectOp if isinstance(op, SelectOp) else type(op)
+    result = [element_of(op.results[0])]
+    return kind.create(operands=operands, result_types=result, properties=dict(op.properties))
 
 
 def kind_of(reduction: RowReduction) -> str:

@@ -6,21 +6,24 @@
 
 A row's number n stands for query n mod Nq of head n div Nq of the group. Arrays that the loop over r
 allocates for Nq queries get room for all rows. In a mask, `row < Nq` becomes `row < rows`; elsewhere its row
-is n mod Nq, the query. K and V, which no head of the group has to itself, are loaded once for all of them.
+is n mod Nq, the query, and h is g * group + n div Nq. K and V, which no head of the group has to itself, are
+loaded once for all of them.
 
-Legal when h = g * group + r is used for nothing but the head of loads and stores whose row is the position of
-a loop over all queries, in steps of the tile's rows; when that position is used for nothing else but masks,
-and the arrays of each head; when all of these arrays' accesses are of this form; and when each row of what is
-computed depends on its own row alone, a mask's too. r runs to Hq floordiv Hkv, where Hkv is the number of
-heads, known at run time only, of an argument: every call's Hq is a multiple of that. The arrays of all heads
-are known in front of all loops; how many heads and rows they have, at run time only. It works before and
-after the loops are interchanged and state is kept, not behind spans.
+Legal when h = g * group + r is used for nothing but masks, and the head of loads and stores whose row is the
+position of a loop over all queries, in steps of the tile's rows; when that position is used for nothing else
+but masks, and the arrays of each head; when all of these arrays' accesses are of this form; and when each row
+of what is computed depends on its own row alone, a mask's too. r runs to Hq floordiv Hkv, where Hkv is the
+number of heads, known at run time only, of an argument: every call's Hq is a multiple of that. The arrays of
+all heads are known in front of all loops, sequences of them in front of those in which a sequence stays the
+same; how many heads and rows they have, at run time only. It works before and after the loops are
+interchanged and state is kept, not behind spans.
 
 Not handled: loops over queries that carry values; a tile that one head has to itself, such as a bias.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from xdsl.dialects import arith, memref, scf
@@ -36,6 +39,7 @@ from flashgen.ir.compute import DotOp, PackOp
 from flashgen.ir.memory import Access, GroupRowsOp, LoadOp, extents
 from flashgen.ir.provenance import claim
 from flashgen.ir.regions import MaskOp, RowSpanOp
+from flashgen.ir.sequences import PagesOp, SequenceOp
 from flashgen.ir.types import shape_of
 from flashgen.passes.base import TilePass
 from flashgen.passes.edit import erase, insert_before, remove_dead, swap
@@ -52,6 +56,8 @@ class Group:
     groups: scf.ForOp
     """The loop over key heads around it."""
     heads: scf.ForOp
+    top: Operation
+    """The outermost loop in which arrays are the same: what is numbered anew stands in front of it."""
     numbers: list[arith.AddiOp]
     """h = g * group + r"""
     queries: list[scf.ForOp]
@@ -61,6 +67,8 @@ class Group:
     own: dict[memref.AllocOp, int]
     """The arrays of one head: which of their dynamic sizes is Nq."""
     masks: list[MaskOp]
+    in_masks: list[Use]
+    """Where masks read h."""
 
     @property
     def length(self) -> SSAValue:
@@ -87,11 +95,12 @@ class GroupRowsPass(TilePass[Group]):
         if len(found) != 1:
             self.refuse(module, f"{len(found) or 'no'} loops over the heads of a group; one is wanted")
         groups, heads = found[0]
-        self.check_range(groups, heads)
+        numbers = [op for use in induction(heads).uses if isinstance(op := use.operation, arith.AddiOp)]
+        top = outermost(groups, sequences(numbers))
+        self.check_range(groups, heads, top)
         if what := carried(heads):
             self.refuse(heads, f"{describe(what[0])} carries a dependence from one head to another")
-        numbers = [op for use in induction(heads).uses if isinstance(op := use.operation, arith.AddiOp)]
-        group = Group(groups, heads, numbers, [], [], {}, [])
+        group = Group(groups, heads, top, numbers, [], [], {}, [], [])
         self.find_arrays(group)
         for op in heads.walk():
             if isinstance(op, memref.AllocOp):
@@ -102,12 +111,12 @@ class GroupRowsPass(TilePass[Group]):
             self.check_rows(op, group)
         return group
 
-    def check_range(self, groups: scf.ForOp, heads: scf.ForOp) -> None:
+    def check_range(self, groups: scf.ForOp, heads: scf.ForOp, top: Operation) -> None:
         """Both loops visit all of their range, which is known in front of all loops."""
         for loop in (groups, heads):
             if linear(loop.lb) != Linear() or step_of(loop) != 1 or loop.iter_args:
                 self.refuse(loop, "a loop from 0 in steps of 1 that carries nothing is wanted")
-            if not is_above(loop.ub, outermost(groups, [])):
+            if not is_above(loop.ub, top):
                 self.refuse(loop, "its range is not known in front of all loops")
 
     def find_arrays(self, group: Group) -> None:
@@ -115,6 +124,9 @@ class GroupRowsPass(TilePass[Group]):
         for number in group.numbers:
             for use in number.results[0].uses:
                 op = use.operation
+                if isinstance(op.parent_op(), MaskOp):
+                    group.in_masks.append(use)
+                    continue
                 if not isinstance(op, Access) or index_of(use) != HEAD or len(op.indices) <= ROW:
                     self.refuse(op, "uses the number of a head otherwise than to load or store its rows")
                 self.check_access(op, ROW, group)
@@ -129,7 +141,7 @@ class GroupRowsPass(TilePass[Group]):
                 self.refuse(
                     group.heads, f"its range is not known to be the heads of {describe(array)} a group"
                 )
-            if not is_above(array, outermost(group.groups, [])):
+            if not is_above(array, group.top):
                 self.refuse(group.heads, f"{describe(array)} is not known in front of all loops")
             for use in array.uses:
                 op = use.operation
@@ -156,7 +168,7 @@ class GroupRowsPass(TilePass[Group]):
         """Its position counts queries and nothing else."""
         if linear(loop.lb) != Linear() or loop.iter_args:
             self.refuse(loop, "a loop from 0 that carries nothing is wanted")
-        if not same(loop.ub, group.length) or not is_above(loop.ub, outermost(group.groups, [])):
+        if not same(loop.ub, group.length) or not is_above(loop.ub, group.top):
             self.refuse(loop, "its range is another one, or not known in front of all loops")
         if any(loop is not other and loop.is_ancestor(other) for other in group.queries):
             self.refuse(loop, "holds another loop over queries")
@@ -206,13 +218,14 @@ class GroupRowsPass(TilePass[Group]):
         group.own[alloc] = dynamic.index(row)
 
     def rewrite(self, module: ModuleOp, match: Group) -> None:
-        top = outermost(match.groups, [])
+        top = match.top
         rows = arith.MuliOp(match.heads.ub, match.length)
         rows.result.name_hint = "rows"
         insert_before(top, rows)
         for mask in match.masks:
             renumber_mask(mask, match.length, rows.result)
-        for array in sorted(match.arrays, key=lambda a: a.index if isinstance(a, BlockArgument) else -1):
+            renumber_head(mask, match)
+        for array in sorted(match.arrays, key=place_of):
             self.renumber(array, rows.result, match.groups, top)
         for alloc, n in match.own.items():
             alloc.operands[n] = rows.result
@@ -239,12 +252,25 @@ class GroupRowsPass(TilePass[Group]):
             claim(op, self.name)
 
 
+def sequences(numbers: Sequence[arith.AddiOp]) -> list[SSAValue]:
+    """The arrays, of those that these numbers are heads of, that are one sequence of many."""
+    touching = [use.operation for number in numbers for use in number.result.uses]
+    arrays = [op.memref for op in touching if isinstance(op, Access)]
+    return [array for array in arrays if isinstance(array.owner, SequenceOp | PagesOp)]
+
+
 def counts_heads(group: Group, array: SSAValue) -> bool:
     """Whether the loop over r runs to Hq floordiv Hkv; every call's Hq is a multiple of its Hkv."""
     count = group.heads.ub.owner
     if not isinstance(count, arith.FloorDivSIOp) or not same(count.rhs, group.groups.ub):
         return False
     return length(count.lhs) == extent(array, HEAD) and is_number_of_heads(count.rhs)
+
+
+def place_of(array: SSAValue) -> int:
+    """Of the argument that an array is, or is a sequence of; -1 of another."""
+    whole = array.owner.source if isinstance(array.owner, SequenceOp) else array
+    return whole.index if isinstance(whole, BlockArgument) else -1
 
 
 def is_number_of_heads(v: SSAValue) -> bool:
@@ -255,8 +281,10 @@ def is_number_of_heads(v: SSAValue) -> bool:
     op = v.owner
     if not isinstance(op, memref.DimOp) or not isinstance(op.source, BlockArgument):
         return False
-    shape = shape_of(op.source)
-    return len(shape) > ROW and shape[HEAD] < 0 and linear(op.index) == Linear({}, HEAD)
+    uses = [use for use in op.source.uses if isinstance(use.operation, SequenceOp)]
+    lead = 1 if any(use.index == 0 for use in uses) else 0  # (H, total, ...), not (B, H, N, ...)
+    shape, head = shape_of(op.source), HEAD - lead
+    return len(shape) > ROW - lead and shape[head] < 0 and linear(op.index) == Linear({}, head)
 
 
 def renumber_mask(mask: MaskOp, length: SSAValue, rows: SSAValue) -> None:
@@ -275,6 +303,22 @@ def renumber_mask(mask: MaskOp, length: SSAValue, rows: SSAValue) -> None:
         insert_before(first, query)
         for use in others:
             use.operation.operands[use.index] = query.result
+
+
+def renumber_head(mask: MaskOp, group: Group) -> None:
+    """g * group + r ~> g * group + row div Nq"""
+    uses = [use for use in group.in_masks if use.operation.parent_op() is mask]
+    if not uses:
+        return
+    first = mask.body.block.first_op
+    assert first is not None
+    number, r = group.numbers[0], induction(group.heads)
+    which = arith.FloorDivSIOp(mask.body.block.args[0], group.length)
+    head = arith.AddiOp(number.rhs if number.lhs is r else number.lhs, which)
+    head.result.name_hint = number.result.name_hint
+    insert_before(first, which, head)
+    for use in uses:
+        use.operation.operands[use.index] = head.result
 
 
 def is_right_side(op: Operation, n: int) -> bool:

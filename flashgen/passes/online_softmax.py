@@ -3,8 +3,8 @@
     m' = max(m, row_max s);  p = exp2(s - finite(m'));  alpha = exp2(m - finite(m'))
     l' = l * alpha + row_sum p;  acc' = acc * alpha + dot p, v
 
-and behind the loop O = acc / nonzero(l) and lse = finite(m) * ln 2 + ln l. Both are the same for any
-reference m in place of the maximum, if only
+and behind the loop O = acc / nonzero(l), or acc * (1 / nonzero(l)), and lse = finite(m) * ln 2 + ln l. Both
+are the same for any reference m in place of the maximum, if only
 - the weights are exp2(s - m') and go into the row sum and the product with V alone;
 - what was there before, and nothing else, is multiplied by exp2(m - m');
 - a step reads the state for these alone, and what it makes of it becomes the state and nothing else;
@@ -35,7 +35,15 @@ from flashgen.analysis.state import Cell, cells, initial_store, is_after, others
 from flashgen.ir.compute import BroadcastOp, DotOp, HoldOp, ReplaceOp, RowMaxOp, RowSumOp
 from flashgen.ir.memory import LoadOp, StoreOp
 from flashgen.passes.base import Match, TilePass
-from flashgen.passes.patterns import guards, is_finite_guard, only_use, splat, unbroadcast
+from flashgen.passes.patterns import (
+    guards,
+    is_finite_guard,
+    only_use,
+    read_rounded,
+    splat,
+    unbroadcast,
+    unrounded,
+)
 
 
 @dataclass(frozen=True)
@@ -80,11 +88,11 @@ class OnlineSoftmaxPass(TilePass[Match]):
         assert isinstance(loop, scf.ForOp) and row_max is not None
         weights, factor = self.exponentials(maximum, row_max, m)
         scaled = [self.scaled(use, own) for use in spread(factor)]
-        fresh, users = {op for _, _, op in scaled}, {use.operation for use in weights.uses}
+        fresh, users = {op for _, _, op in scaled}, {use.operation for use in read_rounded(weights)}
         for op in (*users - fresh, *fresh - users):
             self.refuse(op, "is not both made of the weights and added to what is rescaled")
         for op in fresh:
-            if isinstance(op, DotOp) and (op.lhs is not weights or op.acc is not None):
+            if isinstance(op, DotOp) and (unrounded(op.lhs) is not weights or op.acc is not None):
                 self.refuse(op, "is not a product of the weights alone with something else")
         for state, kept, _ in scaled:
             self.check_step(state, kept)
@@ -250,15 +258,20 @@ def spread(v: SSAValue) -> Iterator[Use]:
 
 
 def quotients(acc: list[SSAValue], total: list[SSAValue]) -> Iterator[list[Operation]]:
-    """The operations of acc / nonzero(l), the last first."""
+    """The operations of acc / nonzero(l), or of acc * (1 / nonzero(l)), the last first."""
     for v in acc:
         for use in v.uses:
-            divide = use.operation
-            if not isinstance(divide, arith.DivfOp) or use.index != 0:
+            last, found = use.operation, [use.operation]
+            if isinstance(last, arith.MulfOp):
+                inverse = unbroadcast(last.operands[1 - use.index]).owner
+                found, last = [last, inverse], inverse
+                if not isinstance(inverse, arith.DivfOp) or splat(inverse.lhs) != 1:
+                    continue
+            elif use.index != 0:
                 continue
-            guard = unbroadcast(divide.rhs)
-            if guards(guard, 0.0, 1.0) and is_of_same_rows(operand(guard), v, total):
-                yield [divide, owner(guard)]
+            guard = unbroadcast(last.rhs) if isinstance(last, arith.DivfOp) else None
+            if guard and guards(guard, 0.0, 1.0) and is_of_same_rows(operand(guard), v, total):
+                yield [*found, owner(guard)]
 
 
 def logsumexps(m: list[SSAValue], total: list[SSAValue]) -> Iterator[list[Operation]]:

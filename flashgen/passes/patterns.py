@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from xdsl.dialects import arith, scf
 from xdsl.dialects.builtin import FloatAttr, ModuleOp, TensorType
 from xdsl.ir import Block, Operation, SSAValue, Use
 
-from flashgen.ir.compute import BroadcastOp, ReplaceOp
-from flashgen.ir.types import NEG_INF
+from flashgen.ir.compute import BroadcastOp, DotOp, ReplaceOp
+from flashgen.ir.regions import MaskOp
+from flashgen.ir.types import NEG_INF, element_of, i1
 
 
 def unbroadcast(v: SSAValue) -> SSAValue:
@@ -35,6 +36,19 @@ def row_factor(v: SSAValue) -> SSAValue | None:
     """The tile of one value a row that v repeats along the rows."""
     inner = unbroadcast(v)
     return None if inner is v or not isinstance(inner.type, TensorType) else inner
+
+
+def unrounded(v: SSAValue) -> SSAValue:
+    """What a tile was before it was rounded to a narrower type; v itself where it was not."""
+    op = v.owner
+    return op.input if isinstance(op, arith.TruncFOp) and isinstance(v.type, TensorType) else v
+
+
+def read_rounded(v: SSAValue) -> Iterator[Use]:
+    """The uses of a tile, and in place of its rounding to a narrower type the uses of that."""
+    for use in v.uses:
+        narrow = use.operation.results[0] if isinstance(use.operation, arith.TruncFOp) else v
+        yield from [use] if narrow is v else narrow.uses
 
 
 def guards(v: SSAValue, from_: float, to: float) -> bool:
@@ -78,3 +92,22 @@ def outermost_loops(module: ModuleOp) -> list[scf.ForOp]:
     """The loops that no other loop holds."""
     loops = [op for op in module.walk() if isinstance(op, scf.ForOp)]
     return [op for op in loops if not any(other is not op and other.is_ancestor(op) for other in loops)]
+
+
+def masks_of(module: ModuleOp) -> list[MaskOp]:
+    """The masks that say what is visible: those that a product's `where` is made of; all, if none is.
+
+    Others choose between scores.
+    """
+    masks = [op for op in module.walk() if isinstance(op, MaskOp) and element_of(op.result) == i1]
+    where = [m for m in masks if any(isinstance(u.operation, DotOp) for u in uses_of_mask(m.result))]
+    return where or masks
+
+
+def uses_of_mask(v: SSAValue) -> Iterator[Use]:
+    """Uses of a mask, and of its conjunctions: what is invisible in it is invisible there."""
+    for use in v.uses:
+        if isinstance(use.operation, arith.AndIOp):
+            yield from uses_of_mask(use.operation.result)
+        else:
+            yield use

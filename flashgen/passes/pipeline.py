@@ -10,20 +10,26 @@
 | keep-state        | state at one address during a loop    | loop-carried state, no workspace            |
 | base-2            | exponentials of differences           | exp2; scores times log2 e                   |
 | rescale-threshold | exp2, l * O in O's place              | a maximum that moves only when it rises far |
+| reciprocal        | exp2, a division by a row's sum       | one division a row                          |
+| narrow-products   | K, V and Q as they are loaded         | products of bfloat16, P rounded for its own |
 | fold-scale        | scalar factors on a product           | the factors on Q, where it is loaded        |
 | nan-in-sum        | a sum of exponentials by a maximum    | a maximum that may drop NaN                 |
 | pack              | products with what is loaded          | panels of K and V                           |
 | hoist-packs       | panels that outer loops read again    | panels in memory, packed once               |
 | split-keys        | a softmax's state, carried over keys  | parts of the keys, and their states merged  |
 | causal-skip       | a mask, named operations              | up to three loops, masked where it cuts     |
+| skip-tiles        | a mask of data, named operations      | steps that ask first what the mask shows    |
 | mask-to-spans     | masks that select -inf                | each row's visible keys as a span           |
 | fuse-sweeps       | named elementwise operations          | one sweep a row: the last to match names    |
 | accumulate        | products that are added to something  | products onto their accumulator             |
 | parallel-loops    | loops that carry no dependence        | scf.parallel                                |
+| fetch-ahead       | parallel loops, panels in memory      | what is read next, fetched beside products  |
 
-sink-loads, interchange, fuse-loops and keep-state are the q-outer order; group-rows, lazy-rescale,
-rescale-threshold, pack, hoist-packs, split-keys and causal-skip are asked for by their own fields; the others
-always run.
+sink-loads, interchange, fuse-loops and keep-state are the q-outer order; reciprocal runs with lazy-rescale;
+group-rows, lazy-rescale, rescale-threshold, narrow-products, pack, hoist-packs, split-keys, causal-skip and
+fetch-ahead are asked for by their own fields; the others always run. skip-tiles goes with causal-skip, for
+problems whose mask has more than loop bounds can say; fold-scale and fetch-ahead need scores that depend on
+the product, and where products are narrow fold-scale leaves Q as it is, which it would round.
 """
 
 from __future__ import annotations
@@ -42,12 +48,14 @@ from xdsl.utils.arg_spec import ArgSpec, parse_pipeline
 from xdsl.utils.exceptions import ArgSpecParseError
 
 from flashgen.build import build
+from flashgen.build_expression import Mods
 from flashgen.errors import InvalidArgument, ParseFailure
 from flashgen.ir.dialect import context, verify
 from flashgen.ir.provenance import sign
 from flashgen.passes.accumulate import AccumulatePass
 from flashgen.passes.base_2 import Base2Pass
 from flashgen.passes.causal_skip import CausalSkipPass
+from flashgen.passes.fetch_ahead import FetchAheadPass
 from flashgen.passes.fold_scale import FoldScalePass
 from flashgen.passes.fuse_loops import FuseLoopsPass
 from flashgen.passes.fuse_sweeps import FuseSweepsPass
@@ -58,10 +66,13 @@ from flashgen.passes.keep_state import KeepStatePass
 from flashgen.passes.lazy_rescale import LazyRescalePass
 from flashgen.passes.mask_to_spans import MaskToSpansPass
 from flashgen.passes.nan_in_sum import NanInSumPass
+from flashgen.passes.narrow_products import NarrowProductsPass
 from flashgen.passes.pack import PackPass
 from flashgen.passes.parallel_loops import ParallelLoopsPass
+from flashgen.passes.reciprocal import ReciprocalPass
 from flashgen.passes.rescale_threshold import RescaleThresholdPass
 from flashgen.passes.sink_loads import SinkLoadsPass
+from flashgen.passes.skip_tiles import SkipTilesPass
 from flashgen.passes.split_keys import SplitKeysPass
 from flashgen.problem import Problem
 from flashgen.schedule import Schedule
@@ -91,16 +102,20 @@ OWN = (
     KeepStatePass,
     Base2Pass,
     RescaleThresholdPass,
+    ReciprocalPass,
+    NarrowProductsPass,
     FoldScalePass,
     NanInSumPass,
     PackPass,
     HoistPacksPass,
     SplitKeysPass,
     CausalSkipPass,
+    SkipTilesPass,
     MaskToSpansPass,
     FuseSweepsPass,
     AccumulatePass,
     ParallelLoopsPass,
+    FetchAheadPass,
 )
 STOCK = (CanonicalizePass, CommonSubexpressionElimination, DeadCodeElimination)
 REGISTRY: dict[str, type[ModulePass]] = {p.name: p for p in (*OWN, *STOCK)}
@@ -117,29 +132,36 @@ def derivation(schedule: Schedule) -> list[ModulePass]:
     ]
 
 
-def lowering(schedule: Schedule) -> list[ModulePass]:
-    """From an algorithm to the operations that templates spell well."""
+def lowering(schedule: Schedule, problem: Problem | None = None) -> list[ModulePass]:
+    """From an algorithm to the operations that templates spell well. problem: None for one without mask and
+    score."""
+    mods = Mods.of(problem)
     return [
         Base2Pass(),
         *([RescaleThresholdPass(schedule.rescale_threshold)] if schedule.rescale_threshold else []),
-        FoldScalePass(),
+        *([ReciprocalPass()] if schedule.lazy_rescale else []),
+        *([NarrowProductsPass()] if schedule.products == "bfloat16" else []),
+        *([FoldScalePass()] if mods.reads_score else []),
         NanInSumPass(),
         *([PackPass(schedule.panel)] if schedule.panel else []),
         *([HoistPacksPass()] if schedule.hoist_packs else []),
         *([SplitKeysPass(schedule.split_keys)] if schedule.split_keys else []),
         *([CausalSkipPass()] if schedule.causal_skip else []),
+        *([SkipTilesPass()] if schedule.causal_skip and mods.asks_data else []),
         MaskToSpansPass(),
         FuseSweepsPass(),
         AccumulatePass(),
         ParallelLoopsPass(),
+        *([FetchAheadPass()] if schedule.fetch_ahead and mods.reads_score else []),
     ]
 
 
-def pipeline(schedule: Schedule) -> list[ModulePass]:
-    """The passes that carry out a schedule, in canonical order. Raises InvalidArgument if a field is open."""
+def pipeline(schedule: Schedule, problem: Problem | None = None) -> list[ModulePass]:
+    """The passes that carry out a schedule, in canonical order. problem: None for one without mask and score.
+    Raises InvalidArgument if a field is open."""
     if not schedule.complete:
         raise InvalidArgument("schedule", schedule, "Target.complete fills its open fields first")
-    return [*derivation(schedule), *lowering(schedule)]
+    return [*derivation(schedule), *lowering(schedule, problem)]
 
 
 def run(module: ModuleOp, passes: Sequence[ModulePass], after: After | None = None) -> None:
@@ -169,7 +191,7 @@ def lower(
 
     passes: to run in place of the schedule's own.
     """
-    passes = pipeline(schedule) if passes is None else passes
+    passes = pipeline(schedule, problem) if passes is None else passes
     assert schedule.br is not None and schedule.bc is not None
     with BUILDING:
         module = build(problem, schedule.br, schedule.bc)

@@ -23,19 +23,33 @@ from flashgen.errors import CannotEmit
 from flashgen.plan.grid import Grid
 from flashgen.plan.model import KernelPlan, Operand, Statement, walk
 
-HELD = ("row", "tile", "span")
+HELD = ("row", "tile", "mask", "span")
 KNOWN = (
     "tile_load",
     "tile_store",
     "tile_fill",
     "tile_dot",
+    "tile_dot_where",
     "tile_sweep",
     "tile_scale_rows",
     "tile_row_span",
+    "tile_mask",
+    "tile_mask_rows",
 )
 
 
-UNTOUCHING = ("scf_parallel", "scf_for", "memref_alloc", "barrier")
+UNTOUCHING = (
+    "scf_parallel",
+    "scf_for",
+    "scf_if",
+    "scf_else",
+    "memref_alloc",
+    "tile_sequence",
+    "tile_pages",
+    "barrier",
+    "tile_mask_columns",
+    "tile_extremes",
+)
 
 
 class Reach(IntEnum):
@@ -149,6 +163,12 @@ class Barriers:
             if s.op == "scf_for":
                 state = self._loop(s, state, missing)
                 continue
+            if s.op in (
+                "scf_if",
+                "scf_else",
+            ):  # all threads take the same side, either one
+                state = state | self.walk(s.body, state, missing)
+                continue
             if need := self._need(s, state):
                 missing.append((s, need))
                 state = passed(state, need)
@@ -209,18 +229,19 @@ class Barriers:
             yield self._held(out, Reach.OWN, writes=True)
 
     def _reads(self, s: Statement) -> Iterator[Access]:
-        beside_tile = any(o.kind == "tile" for o in (*s.ins, *s.outs))
-        if s.op == "tile_dot":
+        beside_tile = any(o.kind in ("tile", "mask") for o in (*s.ins, *s.outs))
+        if s.op in ("tile_dot", "tile_dot_where"):
             left, right = s.ins
             yield self._held(left, Reach.TEAM)
             yield self._held(right, Reach.BLOCK)
         else:
             for o in s.ins:
                 if o.kind in HELD and o.name not in self._deferred:
-                    wide = beside_tile and o.kind != "tile"
+                    wide = beside_tile and o.kind not in ("tile", "mask")
                     yield self._held(o, Reach.TEAM if wide else Reach.OWN)
-        if over := s.attrs.get("over"):
-            yield self._held(over, Reach.TEAM)
+        for role in ("over", "where"):
+            if (held := s.attrs.get(role)) is not None:
+                yield self._held(held, Reach.TEAM)
         match s:
             case Statement(op="tile_load", ins=[memory, *indices], outs=[tile]):
                 yield self._stored(memory, indices, tile.shape, writes=False)

@@ -13,7 +13,8 @@ class Grid:
 
     def aligned(self, memory: Operand, indices: list[Operand], shape: tuple[int, ...]) -> bool:
         """Whether a tile of that shape surely stands at a multiple of its extents, or beyond the array."""
-        alloc = self._made_by.get(memory.name)
+        made = self._made_by.get(memory.name)
+        alloc = made if made is not None and made.op == "memref_alloc" else None
         extents = alloc.attrs["extents"] if alloc else [None] * len(indices)
         n = len(indices) - len(shape)
         return all(

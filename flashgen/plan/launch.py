@@ -6,14 +6,18 @@ the sizes of a call: B, Hq, Hkv, Nq, Nk, and group = Hq / Hkv.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
 
 from flashgen.errors import CannotEmit
+from flashgen.layouts import LAYOUTS
 from flashgen.plan.model import KernelPlan, Operand, Statement
 
-DIMENSIONS = {(0, 0): "B", (0, 1): "Hq", (1, 1): "Hkv", (0, 2): "Nq", (1, 2): "Nk"}
-"""The sizes of a call, as (argument, dimension) of the kernel's interface."""
+SIZES = ("B", "Hq", "Hkv", "Nq", "Nk")
+"""The sizes of a call, as shapes of the kernel's arguments name them."""
+Shapes = Mapping[str, tuple[str, ...]]
+DENSE: Shapes = LAYOUTS["dense"].shapes
 
 
 @dataclass(frozen=True)
@@ -81,12 +85,12 @@ class LaunchPlan:
         )
 
 
-def launch_plan(kernel: KernelPlan, threads: int) -> LaunchPlan:
-    """How the kernel is launched with that many threads a block.
+def launch_plan(kernel: KernelPlan, threads: int, shapes: Shapes = DENSE) -> LaunchPlan:
+    """How the kernel, whose arrays have these shapes, is launched with that many threads a block.
 
     Raises CannotEmit where a loop or an array has an extent that is not a size of a call.
     """
-    sizes = sizes_in(kernel)
+    sizes = sizes_in(kernel, shapes)
     (parallel,) = (s for s in kernel.body if s.op == "scf_parallel")
     if parallel.attrs["shared"]:
         raise CannotEmit("a grid has no parallel loops inside parallel loops")
@@ -100,14 +104,15 @@ def launch_plan(kernel: KernelPlan, threads: int) -> LaunchPlan:
     )
 
 
-def sizes_in(kernel: KernelPlan) -> dict[str, str]:
+def sizes_in(kernel: KernelPlan, shapes: Shapes = DENSE) -> dict[str, str]:
     """For the plan's name of each number that is a size of a call, what Sizes calls it."""
-    order = {p.name: n for n, p in enumerate(kernel.params)}
     known: dict[str, str] = {}
     for s in kernel.body:
         match s:
             case Statement(op="memref_dim", ins=[array, Operand(kind="constant", value=int() as n)]):
-                size = DIMENSIONS.get((order[array.name], n))
+                size = shapes[array.name][n] if array.name in shapes else None
+            case Statement(op="arith_subi", ins=[a, Operand(kind="constant", value=1)]):
+                size = "B" if known.get(a.name) == "B + 1" else None
             case Statement(op="arith_floordivsi", ins=[a, b]):
                 size = "group" if (known.get(a.name), known.get(b.name)) == ("Hq", "Hkv") else None
             case _:
@@ -121,6 +126,6 @@ def extent_of(n: Operand, sizes: dict[str, str]) -> int | str:
     """A number, or the name of a size."""
     if n.kind == "constant":
         return int(n.value or 0)
-    if n.name not in sizes:
+    if sizes.get(n.name) not in (*SIZES, "group"):
         raise CannotEmit(f"{n.name} is not a size of a call, which is what grids and workspaces are made of")
     return sizes[n.name]

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from xdsl.dialects import func
+from xdsl.dialects import func, scf
 from xdsl.dialects.builtin import TensorType
-from xdsl.ir import Block, Operation, SSAValue, Use
+from xdsl.ir import Block, Operation, Region, SSAValue, Use
 
+from flashgen.ir.compare import CompareOp
 from flashgen.ir.compute import BroadcastOp, DotOp, HoldOp, PackOp, ReplaceOp, SelectOp
 from flashgen.ir.memory import LoadOp
 
@@ -24,7 +25,7 @@ class Liveness:
         for op in block.ops:
             self.begin[op] = n = n + 1
             for region in op.regions:
-                n = self._number(region.block, n)
+                n = self._number(region.block, n) if region.blocks else n
             self.end[op] = n = n + (1 if op.regions else 0)
         return n
 
@@ -37,13 +38,32 @@ class Liveness:
         return max((self._leaves(op, home) for op in readers(v)), default=-1)
 
     def _leaves(self, op: Operation, home: Block | None) -> int:
-        """The number of op, or the end of the loop around it that stands in ``home``."""
+        """The number of op, or the end of the outermost loop around it within ``home``."""
         at = self.begin[op]
         while op.parent is not home:
             parent = op.parent_op()
             assert parent is not None, "a use outside the function"
-            op, at = parent, self.end[parent]
+            op, at = parent, at if isinstance(parent, scf.IfOp) else self.end[parent]
         return at
+
+    def last_use_with(self, v: SSAValue, place: Operation) -> int:
+        """As last_use, but for what is never done where ``place`` is done: the other side of an scf.if."""
+        home = v.owner if isinstance(v.owner, Block) else v.owner.parent
+        return max((self._leaves(op, home) for op in readers(v) if not exclusive(op, place)), default=-1)
+
+
+def exclusive(a: Operation, b: Operation) -> bool:
+    """Whether two operations stand on different sides of an scf.if."""
+    sides = [{region.parent_op(): region for region in regions_around(op)} for op in (a, b)]
+    return any(isinstance(op, scf.IfOp) and sides[1].get(op, r) is not r for op, r in sides[0].items())
+
+
+def regions_around(op: Operation) -> Iterator[Region]:
+    region = op.parent_region()
+    while region is not None:
+        yield region
+        up = region.parent_op()
+        region = up.parent_region() if up is not None else None
 
 
 def readers(v: SSAValue) -> Iterator[Operation]:
@@ -56,7 +76,9 @@ def readers(v: SSAValue) -> Iterator[Operation]:
 
 def elementwise(op: Operation) -> bool:
     """Whether each element of op's one tile is an expression of the same element of its operands."""
-    stock = op.name.startswith(("arith.", "math.")) or isinstance(op, ReplaceOp | HoldOp | SelectOp)
+    stock = op.name.startswith(("arith.", "math.")) or isinstance(
+        op, ReplaceOp | HoldOp | SelectOp | CompareOp
+    )
     return stock and len(op.results) == 1 and isinstance(op.results[0].type, TensorType)
 
 

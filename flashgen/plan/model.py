@@ -10,7 +10,20 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-Kind = Literal["scalar", "constant", "row", "tile", "packed", "span", "memory", "view"]
+Kind = Literal[
+    "scalar",
+    "constant",
+    "spread",
+    "row",
+    "tile",
+    "narrow",
+    "mask",
+    "packed",
+    "pairs",
+    "span",
+    "memory",
+    "view",
+]
 Form = Literal["operation", "elementwise", "scalar"]
 
 
@@ -18,7 +31,8 @@ Form = Literal["operation", "elementwise", "scalar"]
 class Buffer:
     """Scratch memory of one thread (of one block, on a GPU), shared by values that never live at once.
 
-    size: elements. element: "f32", "f64" or "index". offset: bytes from the start of the scratch memory.
+    size: elements. element: "f32", "f64", "bf16", "index" or "i1" (a byte). offset: bytes from the start of scratch
+        memory.
     """
 
     size: int
@@ -28,21 +42,23 @@ class Buffer:
     @property
     def bytes(self) -> int:
         """Its size in bytes."""
-        return self.size * {"f32": 4, "f64": 8, "index": 8}[self.element]
+        return self.size * {"f32": 4, "f64": 8, "bf16": 2, "index": 8, "i1": 1}[self.element]
 
 
 @dataclass(frozen=True)
 class Operand:
     """A value as templates see it.
 
-    kind: "scalar" a local number; "constant" a literal, its Python value in ``value``; "row" one value
-        a row of a tile; "tile" rows x columns; "packed" panel x contraction x width; "span" an interval
-        of columns a row; "memory" an argument or a workspace; "view" a tile that is used where it lies
+    kind: "scalar" a local number; "constant" a literal, its Python value in ``value``; "spread" either of
+        them, for every element that a sweep goes over; "row" one value a row of a tile; "tile" rows x
+        columns; "narrow" and "mask" the same of a storage type, and of truth values; "packed" panel x
+        contraction x width; "pairs" panel x pair of the contraction x width x 2; "span" an interval of
+        columns a row; "memory" an argument or a workspace; "view" a tile that is used where it lies
         in ``memory`` at ``indices``, as panels may be too.
     name: unique in the kernel, after the IR's value.
     shape: extents without padding; of memory only its rank is meant.
-    element: "f32", "f64", "f16", "bf16", "index" or "i1".
-    offset: bytes from the start of the scratch memory (row, tile, packed, span).
+    element: "f32", "f64", "f16", "bf16", "index" or "i1" (of memory also "i32" and "i64").
+    offset: bytes from the start of the scratch memory (of all that lies there).
     stride: elements from one row of a tile to the next.
     team: whose scratch memory that is: the name of the threads that share an iteration of the parallel loop
         around it.
@@ -65,8 +81,11 @@ class Statement:
     """One operation, in order.
 
     op: the IR operation's name with _ for the dot ("tile_dot"), or what the plan adds: "copy", "tile_fill"
-        for a store of one value, "tile_place" for a load of panels, which are used where they lie, and
-        "tile_dot_in_place" for a product whose right side is a view.
+        for a store of one value, "tile_place" for a load of panels, which are used where they lie,
+        "tile_dot_in_place" for a product whose right side is a view, "tile_pack_pairs" and "tile_dot_pairs"
+        for those that make pairs, or have them as their right side, "_where" behind the name of a product
+        with a mask, and of a tile.mask "tile_mask_columns" for what is done for each column of a row,
+        "tile_mask_rows" where it has one value a row.
     form: "operation" has a macro of its own; "elementwise" is an expression for every element of outs[0];
         "scalar" an expression that defines outs[0].
     outs, ins: results and operands.

@@ -97,6 +97,14 @@ class Placement:
         self._buffer[result], self._operands[result] = self._buffer[arg], self._operands[arg]
         return moves
 
+    def pass_on(self, result: SSAValue) -> bool:
+        """Places what a branch passes on where the carried value is that it becomes; whether there is one."""
+        carried = self._becomes(result)
+        if carried is None or carried not in self._buffer:
+            return False
+        self._buffer[result], self._operands[result] = self._buffer[carried], self._operands[carried]
+        return True
+
     def together(self, a: SSAValue, b: SSAValue) -> bool:
         """Whether two values live in one place."""
         return a in self._buffer and self._buffer[a] == self._buffer.get(b)
@@ -122,7 +130,7 @@ class Placement:
         now = self._live.begin[op]
         carried = self._becomes(v)
         if carried is not None and carried in self._buffer:
-            last = self._live.last_use(carried)
+            last = self._live.last_use_with(carried, op)
             if last < now or (last == now and carried in overwritable(op)):
                 return self._buffer[carried]
         for old in overwritable(op):
@@ -138,6 +146,8 @@ class Placement:
             loop = op.parent_op()
             if isinstance(op, scf.YieldOp) and isinstance(loop, scf.ForOp):
                 return loop.body.block.args[1 + use.index]
+            if isinstance(op, scf.YieldOp) and isinstance(loop, scf.IfOp):
+                return self._becomes(loop.results[use.index])
             if v in updated(op) and self._live.last_use(v) == self._live.begin[op]:
                 return self._becomes(op.results[0])
         return None

@@ -14,10 +14,11 @@ from xdsl.dialects.builtin import (
     IntegerType,
     MemRefType,
     TensorType,
+    i1,
 )
 from xdsl.ir import Attribute, SSAValue
 
-from flashgen.ir.types import element_of, shape_of
+from flashgen.ir.types import NARROW, element_of, shape_of
 from flashgen.plan.layout import TileLayout, round_up
 from flashgen.plan.model import Buffer, Kind
 
@@ -74,7 +75,7 @@ class Storage:
 
     def stride(self, v: SSAValue) -> int:
         """Elements from one row of a tile to the next."""
-        if kind_of(v) != "tile":
+        if kind_of(v) not in ("tile", "narrow", "mask"):
             return 0
         columns = round_up(shape_of(v)[1], self._layout.cols)
         return columns | 1 if self._layout.odd else columns
@@ -87,7 +88,7 @@ class Storage:
                 return round_up(shape[0], self._layout.cols)
             case "span":
                 return 2 * round_up(shape[0], self._layout.rows)
-            case "tile":
+            case "tile" | "narrow" | "mask":
                 return round_up(shape[0], self._layout.rows) * self.stride(v)
             case _:
                 return prod(shape)
@@ -101,7 +102,10 @@ def kind_of(v: SSAValue) -> Kind:
         return "scalar"
     if element_of(v) == IndexType():
         return "span"
-    return {1: "row", 2: "tile", 3: "packed"}[len(shape_of(v))]  # pyright: ignore[reportReturnType]
+    if element_of(v) == i1:
+        return "mask"
+    matrix = "narrow" if element_of(v) in NARROW else "tile"
+    return {1: "row", 2: matrix, 3: "packed", 4: "pairs"}[len(shape_of(v))]  # pyright: ignore[reportReturnType]
 
 
 def element_name(t: Attribute) -> str:
@@ -110,7 +114,7 @@ def element_name(t: Attribute) -> str:
         case IndexType():
             return "index"
         case IntegerType():
-            return "i1"
+            return f"i{t.width.data}"
         case Float16Type():
             return "f16"
         case BFloat16Type():

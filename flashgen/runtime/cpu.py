@@ -5,25 +5,25 @@ from __future__ import annotations
 import ctypes
 import functools
 import math
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from flashgen.errors import CompileFailure, KernelFailure
-from flashgen.problem import Problem
+from flashgen.problem import Problem, computed
+from flashgen.runtime.arrays import View, aligned, check_apart, check_type, is_aligned, look, look_to_write
 from flashgen.runtime.cache import discard, fetch, make_key
 from flashgen.runtime.compiler import BASE_FLAGS, HEADERS, find_compiler
 from flashgen.runtime.cpu_features import require
 from flashgen.runtime.headers import precompiled
+from flashgen.runtime.inputs import expect_inputs
+from flashgen.runtime.sequences import check_tables, in_front, lay_out_sequences
 from flashgen.runtime.tensors import (
-    TENSOR_BYTES,
+    BHND,
     TENSOR_WORDS,
+    TENSORS,
     Form,
-    address,
-    check_apart,
-    expect_input,
-    expect_output,
+    Layout,
     expect_scale,
     lay_out,
 )
@@ -43,36 +43,50 @@ class CpuKernel:
 
     def __init__(self, name: str, problem: Problem, library: Path):
         self.name, self.problem = name, problem
+        self.arrays, self.scalars = problem.arrays, problem.scalars
+        self._computed = computed(problem.dtype)
+        real = ctypes.c_double if self._computed == "float64" else ctypes.c_float
+        kinds = [ctypes.c_int64 if scalar.kind == "index" else real for scalar in self.scalars]
+        tensors = len(TENSORS) + len(self.arrays)
         self._function = open_function(library, name)
-        scale = {"float32": ctypes.c_float, "float64": ctypes.c_double}[problem.computed]
-        self._function.argtypes = [ctypes.c_void_p] * 5 + [scale, ctypes.c_int]
+        self._function.argtypes = [ctypes.c_void_p] * tensors + [real, *kinds, ctypes.c_int]
         self._function.restype = ctypes.c_int
-        self._computed, self._default_scale = np.dtype(problem.computed), 1 / math.sqrt(problem.head_dim)
-        self._lay_out = functools.lru_cache(LAYOUTS)(functools.partial(lay_out, problem))
+        self._default_scale = 1 / math.sqrt(problem.head_dim)
+        self._sequences = problem.layout != "dense"
+        lay = lay_out_sequences if self._sequences else lay_out
+        self._lay_out = functools.lru_cache(LAYOUTS)(functools.partial(lay, problem))
 
     def __repr__(self) -> str:
         return f"<CpuKernel {self.name}>"
 
     def __call__(
         self,
-        q: np.ndarray,
-        k: np.ndarray,
-        v: np.ndarray,
+        q: Any,
+        k: Any,
+        v: Any,
         *,
         scale: float | None = None,
-        out: np.ndarray | None = None,
-        lse: np.ndarray | None = None,
+        inputs: Mapping[str, Any] | None = None,
+        out: Any = None,
+        lse: Any = None,
         threads: int | None = None,
-    ) -> tuple[np.ndarray, np.ndarray]:
+    ) -> tuple[Any, Any]:
         """o and lse of q, k and v.
 
         q: (B, Hq, Nq, D), k: (B, Hkv, Nk, D), v: (B, Hkv, Nk, Dv), of the problem's dtype, Hq a multiple of
-            Hkv; any strides, any of B, Hq, Nq and Nk may be 0. An array whose elements do not lie at
-            multiples of their size is copied first.
+            Hkv; any strides, any of B, Hq, Nq and Nk may be 0. Arrays of NumPy, PyTorch, JAX or what else
+            runtime/arrays.py reads; o and lse are of the library of q. None is copied, but one whose elements
+            do not lie at multiples of their size.
+            Of a problem with packed sequences q is (total_q, Hq, D), k (total_k, Hkv, D), v (total_k, Hkv,
+            Dv); with keys in pages k is (pages, page_size, Hkv, D), v (pages, page_size, Hkv, Dv).
         scale: of the scores; 0, or of a size that SCALES (tensors.py) allows; 1 / sqrt(D) if not given.
-        out: (B, Hq, Nq, Dv), of the problem's dtype, lse: (B, Hq, Nq), of the type computed in (float64 with
-            float64, else float32): written and returned; made if not given. Their memory is apart from the
-            inputs' and each other's (compared by first and last address).
+        inputs: by their names the arrays and numbers that the problem's mask and score read
+            (``problem.arrays``, ``problem.scalars``), each of the rank and the type stated there, of any
+            sizes and strides; what lies beyond an array's bounds reads as 0. The array "sink" is (Hq,). Those
+            that tell sequences apart (flashgen.layouts) are int32 and have the shapes stated there.
+        out: (B, Hq, Nq, Dv), of the problem's dtype, lse: (B, Hq, Nq), of the type computed in: written and
+            returned; made if not given. Their memory is apart from the inputs' and each other's (compared by
+            first and last address). Where q is packed, out is (total_q, Hq, Dv), lse (Hq, total_q).
         threads: at most so many, from 1 to 1024; if not given, what the work is worth, up to
             $OMP_NUM_THREADS or the processors that this process may run on.
 
@@ -80,51 +94,111 @@ class CpuKernel:
         written, and KernelFailure, after which o and lse hold nothing of use.
         """
         dtype = self.problem.dtype
-        q, k, v = expect_input("q", q, dtype), expect_input("k", k, dtype), expect_input("v", v, dtype)
-        out_form = lse_form = None
-        given: dict[str, np.ndarray] = {}
-        if out is not None:
-            given["out"] = out = expect_output("out", out, dtype)
-            out_form = Form(out.shape, out.strides)
-        if lse is not None:
-            given["lse"] = lse = expect_output("lse", lse, self.problem.computed)
-            lse_form = Form(lse.shape, lse.strides)
-        layout = self._lay_out(
-            Form(q.shape, q.strides), Form(k.shape, k.strides), Form(v.shape, v.strides), out_form, lse_form
-        )
-        if given:
-            check_apart(given, {"q": q, "k": k, "v": v})
-        factor = self._default_scale if scale is None else expect_scale(scale, self.problem.computed)
-        count = choose_threads(threads, layout.work)
+        q, k, v = look("q", q), look("k", k), look("v", v)
+        check_type("q", q, dtype)
+        check_type("k", k, dtype)
+        check_type("v", v, dtype)
+        o = None if out is None else look_to_write("out", out, dtype)
+        row = None if lse is None else look_to_write("lse", lse, self._computed)
+        arrays, numbers = expect_inputs(self.arrays, self.scalars, dtype, inputs)
+        if self._sequences:
+            q, k, v, o = in_front(self.problem, q, k, v, o)
+        layout = self.lay_out(q, k, v, o, row, arrays)
+        if self._sequences:
+            check_tables(self.problem, q, k, dict(zip((a.name for a in self.arrays), arrays, strict=True)))
+        made, made_lse = self.run(layout, q, k, v, o, row, arrays, numbers, scale, threads)
+        return made if out is None else out, made_lse if lse is None else lse
 
-        if out is None:
-            out = np.empty(layout.o, q.dtype)
-        if lse is None:
-            lse = np.empty(layout.lse, self._computed)
-        if layout.no_heads:
-            return out, lse
-        # A block of its own for each call: ctypes lets other Python threads run while the kernel does.
-        block = type(layout.block).from_buffer_copy(layout.block)
-        block[0] = address(q)
-        block[TENSOR_WORDS] = address(k)
-        block[2 * TENSOR_WORDS] = address(v)
-        block[3 * TENSOR_WORDS] = address(out)
-        block[4 * TENSOR_WORDS] = address(lse)
-        at = ctypes.addressof(block)
-        status = self._function(
-            at,
-            at + TENSOR_BYTES,
-            at + 2 * TENSOR_BYTES,
-            at + 3 * TENSOR_BYTES,
-            at + 4 * TENSOR_BYTES,
-            factor,
-            count,
+    def lay_out(
+        self,
+        q: View,
+        k: View,
+        v: View,
+        out: View | None,
+        lse: View | None,
+        arrays: tuple[View, ...] = (),
+        order: str = BHND,
+    ) -> Layout:
+        """What ``run`` needs to know of shapes and strides, checked. Raises InvalidArgument."""
+        return self._lay_out(
+            Form(q.shape, q.strides),
+            Form(k.shape, k.strides),
+            Form(v.shape, v.strides),
+            None if out is None else Form(out.shape, out.strides),
+            None if lse is None else Form(lse.shape, lse.strides),
+            order,
+            tuple([Form(x.shape, x.strides) for x in arrays]),
         )
+
+    def run(
+        self,
+        layout: Layout,
+        q: View,
+        k: View,
+        v: View,
+        out: View | None,
+        lse: View | None,
+        arrays: tuple[View, ...],
+        numbers: tuple[float, ...],
+        scale: float | None,
+        threads: int | None,
+    ) -> tuple[Any, Any]:
+        """o and lse of arrays whose types are checked and whose forms are laid out.
+
+        An output that is None is made like q. Raises InvalidArgument before anything is written, and
+        KernelFailure.
+        """
+        given: list[tuple[str, View]] = []
+        if out is not None or lse is not None:
+            given = [(name, x) for name, x in (("out", out), ("lse", lse)) if x is not None]
+            names = [array.name for array in self.arrays]
+            read = [("q", q), ("k", k), ("v", v), *zip(names, arrays, strict=True)]
+            check_apart(given, read)
+        factor = self._default_scale if scale is None else expect_scale(scale, self._computed)
+        count = choose_threads(threads, layout.work)
+        low = (q.address | k.address | v.address) & layout.low
+        if low or layout.odd or (arrays and not all(map(is_aligned, arrays))):
+            q, k, v, *rest = [aligned(x) for x in (q, k, v, *arrays)]
+            arrays = tuple(rest)
+            layout = self.lay_out(q, k, v, out, lse, arrays, layout.order)
+        kind = q.kind
+        made: Any = kind.empty(layout.o, q.dtype, q) if out is None else None
+        made_lse: Any = kind.empty(layout.lse, self._computed, q) if lse is None else None
+        if not layout.no_heads:
+            at_o = kind.address(made) if out is None else out.address
+            at_lse = kind.address(made_lse) if lse is None else lse.address
+            starts = (q.address, k.address, v.address, at_o, at_lse, *[x.address for x in arrays])
+            self._call(layout, starts, factor, numbers, count)
+        for _, view in given:
+            view.kind.note_write(view)
+        return (
+            None if out is not None else kind.finish(made, q),
+            None if lse is not None else kind.finish(made_lse, q),
+        )
+
+    def _call(
+        self,
+        layout: Layout,
+        starts: tuple[int, ...],
+        scale: float,
+        numbers: tuple[float, ...],
+        threads: int,
+    ) -> None:
+        """Call the compiled function with the tensors that begin at these addresses. Raises KernelFailure."""
+        # A block of its own for each call: ctypes lets other Python threads run while the kernel does.
+        try:
+            block = layout.spare.pop()
+        except IndexError:
+            block = layout.new_block()
+        words = block.words
+        for n, start in enumerate(starts):
+            words[n * TENSOR_WORDS] = start
+        status = self._function(*block.tensors, scale, *numbers, threads)
+        layout.spare.append(block)
         if status != 0:
             raise KernelFailure(
                 f"{self.name} returned {status}: there is not the memory it needs; fewer threads need less"
             )
-        return out, lse
 
 
 def load(source: str, name: str, problem: Problem, target: Cpu) -> CpuKernel:

@@ -23,7 +23,8 @@ def cpu_features() -> frozenset[str]:
     machine = platform.machine()
     if machine not in ("x86_64", "AMD64"):
         raise MissingTool(
-            f"this machine is {machine!r}; targets avx2 and avx512 run on x86-64, emit works anywhere"
+            f"this machine is {machine!r}; targets avx2, avx512 and avx512bf16 run on x86-64, "
+            "emit works anywhere"
         )
     try:
         lines = CPUINFO.read_text().splitlines()
@@ -49,8 +50,13 @@ def require(target: Cpu) -> None:
 
 
 def best_target() -> Cpu:
-    """The widest target that this machine runs; raises MissingTool where there is none."""
-    cpus = sorted((t for t in TARGETS.values() if isinstance(t, Cpu)), key=lambda t: t.lanes)
+    """The widest target that this machine runs, of several the one with most features.
+
+    Raises MissingTool where there is none.
+    """
+    cpus = sorted(
+        (t for t in TARGETS.values() if isinstance(t, Cpu)), key=lambda t: (t.lanes, len(t.features))
+    )
     for target in reversed(cpus):
         if not missing_features(target):
             return target

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,19 @@ import numpy as np
 from flashgen.errors import CompileFailure, InvalidArgument, MissingTool, TargetLimit
 from flashgen.plan.launch import LaunchPlan, Sizes
 from flashgen.problem import Problem
-from flashgen.runtime.tensors import Form, expect_scale, lay_out, storage_type
+from flashgen.runtime.arrays import (
+    View,
+    bits,
+    check_apart,
+    check_type,
+    is_aligned,
+    look,
+    look_to_write,
+    turned,
+)
+from flashgen.runtime.cuda_arrays import CUPY, look_anywhere
+from flashgen.runtime.inputs import expect_inputs
+from flashgen.runtime.tensors import BHND, ITEMSIZE, Form, Layout, expect_scale, in_order, lay_out
 
 TENSOR = np.dtype([("data", np.uint64), ("size", np.int64, (4,)), ("stride", np.int64, (4,))], align=True)
 """flashgen_tensor of the C interface, as NumPy sees it: CuPy passes a 0-dimensional array by value."""
@@ -36,6 +49,11 @@ class CudaKernel:
     """
 
     def __init__(self, source: str, name: str, problem: Problem, launch: LaunchPlan):
+        if problem.layout != "dense":
+            allowed = (
+                "'dense' is allowed: of another layout the text is emitted, and not yet called from here"
+            )
+            raise InvalidArgument("layout", repr(problem.layout), allowed)
         self.name, self.problem, self.launch = name, problem, launch
         self._cupy = cupy = find_gpu()
         self._device = cupy.cuda.Device()
@@ -55,54 +73,156 @@ class CudaKernel:
     def __repr__(self) -> str:
         return f"<CudaKernel {self.name}>"
 
-    def __call__(self, q: Any, k: Any, v: Any, *, scale: float | None = None) -> tuple[Any, Any]:
-        """o and lse of q, k and v: all three CuPy arrays on the kernel's GPU, or all three NumPy arrays.
+    def __call__(
+        self,
+        q: Any,
+        k: Any,
+        v: Any,
+        *,
+        scale: float | None = None,
+        inputs: Mapping[str, Any] | None = None,
+        out: Any = None,
+        lse: Any = None,
+    ) -> tuple[Any, Any]:
+        """o and lse of q, k and v: CuPy arrays on the kernel's GPU, or arrays in the processor's memory.
 
         q: (B, Hq, Nq, D), k: (B, Hkv, Nk, D), v: (B, Hkv, Nk, Dv), of the problem's dtype, Hq a multiple of
             Hkv; any strides, any of B, Hq, Nq and Nk may be 0.
         scale: of the scores; finite in float32; 1 / sqrt(D) if not given.
+        inputs: by their names the arrays and numbers that the problem's mask and score read, as for a
+            CpuKernel; arrays where q is.
+        out: (B, Hq, Nq, Dv), of the problem's dtype, lse: (B, Hq, Nq) float32, where q is: written and
+            returned; made if not given.
 
-        o is (B, Hq, Nq, Dv) in the problem's dtype, lse (B, Hq, Nq) float32; of CuPy arrays they are CuPy
-        arrays, written in the current stream's order; NumPy arrays are copied to the GPU and back. A row
-        that sees no key has o = 0 and lse = -inf. Raises InvalidArgument.
+        Of CuPy arrays o and lse are CuPy arrays, written in the current stream's order. Arrays in the
+        processor's memory are copied to the GPU, without repeating what strides of 0 repeat, and what is
+        found is copied back. A row that sees no key has o = 0 and lse = -inf. Raises InvalidArgument.
         """
-        cupy = self._cupy
-        on_host, dtype = not isinstance(q, cupy.ndarray), getattr(q, "dtype", None)
+        dtype = self.problem.dtype
+        q, k, v = look_anywhere("q", q), look_anywhere("k", k), look_anywhere("v", v)
+        for name, view in (("q", q), ("k", k), ("v", v)):
+            check_type(name, view, dtype)
+        o = None if out is None else look_to_write("out", look_anywhere("out", out), dtype)
+        row = None if lse is None else look_to_write("lse", look_anywhere("lse", lse), "float32")
+        problem = self.problem
+        arrays, numbers = expect_inputs(problem.arrays, problem.scalars, dtype, inputs, look_anywhere)
+        layout = self.lay_out(q, k, v, o, row, arrays)
+        made, made_lse = self.run(layout, q, k, v, o, row, arrays, numbers, scale, None)
+        return made if out is None else out, made_lse if lse is None else lse
+
+    def lay_out(
+        self,
+        q: View,
+        k: View,
+        v: View,
+        out: View | None,
+        lse: View | None,
+        arrays: tuple[View, ...] = (),
+        order: str = BHND,
+    ) -> Layout:
+        """What ``run`` needs to know of shapes and strides, checked. Raises InvalidArgument."""
+        q_form, k_form, v_form, *rest = (Form(x.shape, x.strides) for x in (q, k, v, *arrays))
+        o_form, lse_form = (None if x is None else Form(x.shape, x.strides) for x in (out, lse))
+        return lay_out(self.problem, q_form, k_form, v_form, o_form, lse_form, order, tuple(rest))
+
+    def run(
+        self,
+        layout: Layout,
+        q: View,
+        k: View,
+        v: View,
+        out: View | None,
+        lse: View | None,
+        arrays: tuple[View, ...],
+        numbers: tuple[float, ...],
+        scale: float | None,
+        threads: int | None,
+    ) -> tuple[Any, Any]:
+        """o and lse of arrays whose types are checked and whose forms are laid out; one that is None is made.
+
+        Raises InvalidArgument before anything is written.
+        """
+        if threads is not None:
+            raise InvalidArgument("threads", threads, "target cuda takes none: leave it out")
+        names = [array.name for array in self.problem.arrays]
+        read = [("q", q), ("k", k), ("v", v), *zip(names, arrays, strict=True)]
+        given = [(name, x) for name, x in (("out", out), ("lse", lse)) if x is not None]
+        self._check_where(q.kind is CUPY, [*read, *given])
+        check_apart(given, read)
+        factor = 1 / math.sqrt(self.problem.head_dim) if scale is None else expect_scale(scale, "float32")
+        blocks, elements = self._grid(q, k)
         with self._device:
-            q, k, v = (self._input(n, x, on_host) for n, x in (("q", q), ("k", k), ("v", v)))
-            q_form, k_form, v_form = (Form(x.shape, x.strides) for x in (q, k, v))
-            layout = lay_out(self.problem, q_form, k_form, v_form, None, None)
-            given = None if scale is None else expect_scale(scale, self.problem.computed)
-            factor = 1 / math.sqrt(self.problem.head_dim) if given is None else given
-            o = cupy.empty(layout.o, q.dtype)
-            lse = cupy.empty(layout.lse, np.float32)
-            self._run(q, k, v, o, lse, factor)
-            return (o.get().view(dtype), lse.get()) if on_host else (o, lse)
+            sent = [self._send(x) for _, x in read]
+            made_o, o = self._output(out, in_order(layout.o, layout.order), layout.order, sent[0][0].dtype)
+            made_lse, row_lse = self._output(lse, layout.lse, BHND, np.dtype(np.float32))
+            if blocks:  # else o and lse have no element
+                tensors = [packed for _, packed in sent]
+                kinds = [np.int64 if s.kind == "index" else np.float32 for s in self.problem.scalars]
+                told = [kind(number) for kind, number in zip(kinds, numbers, strict=True)]
+                workspace = self._cupy.empty(elements, np.float32) if elements else np.uint64(0)
+                arguments = (*tensors[:3], o, row_lse, *tensors[3:], np.float32(factor), *told, workspace)
+                shared = self.launch.shared_bytes
+                self._function((blocks,), (self.launch.threads,), arguments, shared_mem=shared)
+            if q.kind is CUPY:
+                return made_o, made_lse
+            return (
+                _fetch(made_o, q, q.dtype, None if out is None else turned(out, layout.order)),
+                _fetch(made_lse, q, "float32", lse),
+            )
 
-    def _input(self, name: str, x: Any, on_host: bool) -> Any:
-        kind = np.ndarray if on_host else self._cupy.ndarray
-        if not isinstance(x, kind):
-            allowed = "three NumPy arrays or three CuPy arrays are allowed"
-            raise InvalidArgument(name, f"of type {type(x).__name__}", allowed)
-        if storage_type(x.dtype) != self.problem.dtype:
-            raise InvalidArgument(f"{name}.dtype", x.dtype, f"{self.problem.dtype} is allowed")
-        # bfloat16 moves to the GPU as bits: CuPy need not know the type.
-        return self._cupy.asarray(x.view(np.uint16) if on_host and x.dtype.kind == "V" else x)
+    def _check_where(self, on_gpu: bool, views: Sequence[tuple[str, View]]) -> None:
+        """Refuse arrays here and there in one call, and what a GPU's loads would stumble over."""
+        for name, view in views:
+            if (view.kind is CUPY) != on_gpu:
+                here, there = ("a GPU's", "the processor's")[:: 1 if on_gpu else -1]
+                raise InvalidArgument(name, f"in {there} memory", f"{here} is allowed, as q is")
+            if on_gpu and not is_aligned(view):
+                allowed = f"elements at multiples of {ITEMSIZE[view.dtype]} bytes are allowed"
+                raise InvalidArgument(f"{name}.strides", view.strides, allowed)
 
-    def _run(self, q: Any, k: Any, v: Any, o: Any, lse: Any, scale: float) -> None:
+    def _grid(self, q: View, k: View) -> tuple[int, int]:
+        """Blocks to launch, and elements of their workspace. Raises InvalidArgument."""
         sizes = Sizes(q.shape[0], q.shape[1], k.shape[1], q.shape[2], k.shape[2])
         blocks = self.launch.blocks(sizes)
-        if blocks == 0:
-            return  # o and lse have no element
         if blocks > GRID_LIMIT:
             raise InvalidArgument(
                 "q.shape", q.shape, f"at most {GRID_LIMIT} blocks are allowed, not {blocks}"
             )
-        elements = self.launch.workspace_elements(sizes)
-        workspace = self._cupy.empty(elements, np.float32) if elements else np.uint64(0)
-        tensors = (pack(x.data.ptr, x.shape, x.strides, x.itemsize) for x in (q, k, v, o, lse))
-        arguments = (*tensors, np.float32(scale), workspace)
-        self._function((blocks,), (self.launch.threads,), arguments, shared_mem=self.launch.shared_bytes)
+        return blocks, self.launch.workspace_elements(sizes)
+
+    def _send(self, view: View) -> tuple[Any, np.ndarray]:
+        """The array on the GPU, and its tensor. What a stride of 0 repeats is sent once."""
+        size = ITEMSIZE[view.dtype]
+        if view.kind is CUPY:
+            return view.value, pack(view.address, view.shape, view.strides, size)
+        # bfloat16 moves to the GPU as bits: CuPy need not know the type.
+        once = tuple(slice(1) if stride == 0 else slice(None) for stride in view.strides)
+        sent = self._cupy.asarray(bits(view)[once])
+        strides = tuple(0 if old == 0 else new for old, new in zip(view.strides, sent.strides, strict=True))
+        return sent, pack(sent.data.ptr, view.shape, strides, size)
+
+    def _output(
+        self, given: View | None, shape: tuple[int, ...], order: str, dtype: np.dtype
+    ) -> tuple[Any, np.ndarray]:
+        """An output's array on the GPU, in the caller's order, and its tensor, in ours."""
+        if given is not None and given.kind is CUPY:
+            return given.value, pack(given.address, given.shape, given.strides, dtype.itemsize)
+        made = self._cupy.empty(in_order(shape, order), dtype)
+        return made, pack(made.data.ptr, shape, in_order(made.strides, order), dtype.itemsize)
+
+
+def _fetch(found: Any, like: View, dtype: str, given: View | None) -> Any:
+    """What was found on the GPU as an array like ``like``, or in the one that was given."""
+    if given is None:
+        made = like.kind.empty(found.shape, dtype, like)
+        to = bits(look("result", made))
+    else:
+        made, to = None, bits(given)
+    np.copyto(to, found.get().view(to.dtype))
+    if given is None:
+        return like.kind.finish(made, like)
+    given.kind.note_write(given)
+    return None
 
 
 def pack(address: int, shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int) -> np.ndarray:

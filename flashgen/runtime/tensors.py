@@ -1,4 +1,4 @@
-"""NumPy arrays as the tensors of the C interface, and the checks before a kernel may see them.
+"""The tensors of the C interface, and what has to hold of their shapes and strides.
 
     typedef struct flashgen_tensor { void *data; int64_t size[4]; int64_t stride[4]; } flashgen_tensor;
 
@@ -12,17 +12,26 @@ import ctypes
 import functools
 import math
 import numbers
+import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
 
 from flashgen.errors import InvalidArgument
-from flashgen.problem import Problem
+from flashgen.problem import DTYPES, Problem, computed
 
-ITEMSIZE = {"float32": 4, "float16": 2, "bfloat16": 2, "float64": 8}
-"""Bytes of one number, by what a Problem calls its type."""
+ITEMSIZE = {
+    "float32": 4,
+    "float16": 2,
+    "bfloat16": 2,
+    "float64": 8,
+    "int32": 4,
+    "int64": 8,
+    "bool": 1,
+}
+"""Bytes of one element, by what a Problem calls its type: of those that it stores, and of its inputs'."""
 LOG2E = math.log2(math.e)
 SCALES = {
     "float32": (2.0**-126, float(np.finfo(np.float32).max / np.float32(LOG2E))),
@@ -33,9 +42,11 @@ type (passes base-2 and fold-scale), and may take what is below a normal number 
 TENSOR_WORDS = 9
 TENSOR_BYTES = 8 * TENSOR_WORDS
 TENSORS = ("q", "k", "v", "o", "lse")
+MAX_RANK = 4
 
-Block = ctypes.c_int64 * (TENSOR_WORDS * len(TENSORS))
-"""The five tensors of a call, one behind the other."""
+BHND = "BHND"
+AXES = {BHND: "(B, H, N, D)", "BNHD": "(B, N, H, D)"}
+"""Orders in which a caller's arrays of four dimensions may have theirs. Here all have the first."""
 
 
 class Form(NamedTuple):
@@ -45,52 +56,126 @@ class Form(NamedTuple):
     strides: tuple[int, ...]
 
 
+class Block(NamedTuple):
+    """The tensors of one call. words: of all, one behind the other. tensors: the address of each."""
+
+    words: ctypes.Array[ctypes.c_int64]
+    tensors: tuple[int, ...]
+
+
 @dataclass(frozen=True, slots=True)
 class Layout:
     """What a call needs to know of its arrays' shapes and strides.
 
-    o, lse: shapes of the outputs.
-    block: the five tensors, without their addresses.
+    order: of the caller's dimensions.
+    o, lse: shapes of the outputs, o's in that order.
+    words: of the five tensors, and of the inputs of the mask and the score behind them, without addresses.
+    spare: blocks of these that no call is using.
     work: multiply-adds of the whole call.
     no_heads: whether Hq and Hkv are 0, so that a group of query heads has no size.
+    low: bits of an address of q, k or v that are 0 where their elements lie at multiples of their size.
+    odd: whether strides keep elements of any input from lying so.
     """
 
-    o: tuple[int, int, int, int]
-    lse: tuple[int, int, int]
-    block: ctypes.Array[ctypes.c_int64]
+    order: str
+    o: tuple[int, ...]
+    lse: tuple[int, ...]
+    words: tuple[int, ...]
     work: int
     no_heads: bool
+    low: int
+    odd: bool
+    spare: list[Block] = field(default_factory=list, compare=False)
+
+    def new_block(self) -> Block:
+        """One more."""
+        words = (ctypes.c_int64 * len(self.words))(*self.words)
+        first = ctypes.addressof(words)
+        return Block(words, tuple(range(first, first + ctypes.sizeof(words), TENSOR_BYTES)))
 
 
-def lay_out(problem: Problem, q: Form, k: Form, v: Form, out: Form | None, lse: Form | None) -> Layout:
+def lay_out(
+    problem: Problem,
+    q: Form,
+    k: Form,
+    v: Form,
+    out: Form | None,
+    lse: Form | None,
+    order: str = BHND,
+    inputs: tuple[Form, ...] = (),
+) -> Layout:
     """Check the forms of a call against each other; an output that is None will be made contiguous.
 
+    order: of the dimensions as the caller has them, for errors and for an output that is made; ``q``, ``k``,
+        ``v`` and ``out`` are (B, H, N, D).
+    inputs: of ``problem.arrays``, of the rank that each has.
     Raises InvalidArgument.
     """
-    head_dim, head_dim_v = problem.head_dim, problem.head_dim_v
-    stored, computed = ITEMSIZE[problem.dtype], ITEMSIZE[problem.computed]
+    _check_heads(problem, q, k, v, order)
+    b, hq, nq, head_dim = q.shape
+    _, hkv, nk, head_dim_v = v.shape
+    stored, summed = ITEMSIZE[problem.dtype], ITEMSIZE[computed(problem.dtype)]
+    o_shape = in_order((b, hq, nq, head_dim_v), order)
+    o_form = out or Form(*(in_order(t, order) for t in contiguous(o_shape, stored)))
+    lse_form = lse or contiguous((b, hq, nq), summed)
+    _match("out", o_form, (b, hq, nq, head_dim_v), "the output's shape", order)
+    _match("lse", lse_form, (b, hq, nq), "one value for each query row")
+    check_addresses("out", o_form, stored, order)
+    check_addresses("lse", lse_form, summed)
+    if problem.sink:
+        _match("sink", inputs[-1], (hq,), "one logit for each query head")
+    sizes = [ITEMSIZE[array.dtype] for array in problem.arrays] if inputs else []
+    read = [(q, stored), (k, stored), (v, stored), *zip(inputs, sizes, strict=True)]
+    tensors = [*read[:3], (o_form, stored), (lse_form, summed), *read[3:]]
+    return Layout(
+        order,
+        o_shape,
+        (b, hq, nq),
+        tuple(word for form, itemsize in tensors for word in words_of(form, itemsize)),
+        b * hq * nq * nk * (head_dim + head_dim_v),
+        hkv == 0,
+        stored - 1,
+        not all(steps_align(*form, itemsize) for form, itemsize in read),
+    )
+
+
+def _check_heads(problem: Problem, q: Form, k: Form, v: Form, order: str) -> None:
     for name, form in (("q", q), ("k", k), ("v", v)):
-        if len(form.shape) != 4:
-            raise InvalidArgument(f"{name}.shape", form.shape, "four dimensions are allowed: (B, H, N, D)")
+        check_rank(name, form.shape, order)
     b, hq, nq, _ = q.shape
     _, hkv, nk, _ = k.shape
-    _match("q", q, (b, hq, nq, head_dim), "D is the head dimension that the kernel was compiled for")
-    _match("k", k, (b, hkv, nk, head_dim), "B as q has it, and the kernel's D")
-    _match("v", v, (b, hkv, nk, head_dim_v), "B, H and N as q and k have them, and the kernel's Dv")
+    d, dv = problem.head_dim, problem.head_dim_v
+    _match("q", q, (b, hq, nq, d), "D is the head dimension that the kernel was compiled for", order)
+    _match("k", k, (b, hkv, nk, d), "B as q has it, and the kernel's D", order)
+    _match("v", v, (b, hkv, nk, dv), "B, H and N as q and k have them, and the kernel's Dv", order)
     if hq % hkv if hkv else hq:
-        raise InvalidArgument("q.shape", q.shape, f"heads that are a multiple of k's {hkv} are allowed")
-    o_form = out or _contiguous((b, hq, nq, head_dim_v), stored)
-    lse_form = lse or _contiguous((b, hq, nq), computed)
-    _match("out", o_form, (b, hq, nq, head_dim_v), "the output's shape")
-    _match("lse", lse_form, (b, hq, nq), "one value for each query row")
-    for name, form, itemsize in (("out", o_form, stored), ("lse", lse_form, computed)):
-        if _meets_itself(form, itemsize):
-            allowed = "strides that give every element an address of its own are allowed"
-            raise InvalidArgument(f"{name}.strides", form.strides, allowed)
-    words = [word for form in (q, k, v, o_form) for word in _words(form, stored)]
-    words += _words(lse_form, computed)
-    work = b * hq * nq * nk * (head_dim + head_dim_v)
-    return Layout((b, hq, nq, head_dim_v), (b, hq, nq), Block(*words), work, hkv == 0)
+        shape = in_order(q.shape, order)
+        raise InvalidArgument("q.shape", shape, f"heads that are a multiple of k's {hkv} are allowed")
+
+
+def check_addresses(name: str, form: Form, itemsize: int, order: str = BHND) -> None:
+    """Raise InvalidArgument where two elements of an output may share an address."""
+    if meets_itself(form, itemsize):
+        allowed = "strides that give every element an address of its own are allowed"
+        strides = in_order(form.strides, order)
+        raise InvalidArgument(f"{name}.strides", strides, allowed)
+
+
+def check_rank(name: str, shape: tuple[int, ...], order: str = BHND) -> None:
+    """Raise InvalidArgument unless there are four dimensions; ``shape`` is as the caller has it."""
+    if len(shape) != 4:
+        raise InvalidArgument(f"{name}.shape", shape, f"four dimensions are allowed: {AXES[order]}")
+
+
+def in_order(sizes: tuple[int, ...], order: str) -> tuple[int, ...]:
+    """Sizes or strides of (B, H, N, D) in the order of a caller's dimensions, and the way back as well."""
+    return sizes if order == BHND else (sizes[0], sizes[2], sizes[1], sizes[3])
+
+
+@functools.lru_cache(256)
+def steps_align(shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int) -> bool:
+    """Whether elements lie at multiples of their size, if the first does."""
+    return not any(stride % itemsize for size, stride in zip(shape, strides, strict=True) if size > 1)
 
 
 @functools.lru_cache(64)
@@ -99,7 +184,7 @@ def storage_type(dtype: np.dtype) -> str | None:
 
     bfloat16 is known by its name: whoever has such an array has the package that brings the type.
     """
-    known = dtype.isnative and ITEMSIZE.get(dtype.name) == dtype.itemsize
+    known = dtype.isnative and dtype.name in DTYPES and ITEMSIZE[dtype.name] == dtype.itemsize
     return dtype.name if known else None
 
 
@@ -118,27 +203,9 @@ def expect_array(name: str, value: object, dtype: str | None = None) -> np.ndarr
     if found is None or (found != dtype and dtype is not None):
         shown = value.dtype.name if value.dtype.kind == "V" else value.dtype.str
         raise InvalidArgument(
-            f"{name}.dtype", repr(shown), f"native {dtype or ' or '.join(ITEMSIZE)} is allowed"
+            f"{name}.dtype", repr(shown), f"native {dtype or ' or '.join(DTYPES)} is allowed"
         )
     return value
-
-
-def expect_input(name: str, value: object, dtype: str) -> np.ndarray:
-    """An array that a kernel can read: a copy, where the elements do not lie at multiples of their size."""
-    array = expect_array(name, value, dtype)
-    return array if array.flags.aligned else array.copy()
-
-
-def expect_output(name: str, value: object, dtype: str) -> np.ndarray:
-    """An array that a kernel can write; raises InvalidArgument."""
-    array = expect_array(name, value, dtype)
-    if not array.flags.writeable:
-        raise InvalidArgument(name, "read-only", "an array that can be written is allowed")
-    if not array.flags.aligned:
-        raise InvalidArgument(
-            f"{name}.strides", array.strides, f"elements at multiples of {array.itemsize} bytes are allowed"
-        )
-    return array
 
 
 def expect_scale(value: object, computed: str) -> float:
@@ -155,33 +222,22 @@ def expect_scale(value: object, computed: str) -> float:
     raise InvalidArgument("scale", repr(value), allowed)
 
 
-def check_apart(outputs: dict[str, np.ndarray], inputs: dict[str, np.ndarray]) -> None:
-    """Raise InvalidArgument unless each output lies apart from the inputs and the outputs before it.
-
-    Compared are the ranges of addresses between first and last element, because an exact answer can take
-    exponential time: an output whose elements lie between another array's is refused as well.
-    """
-    others = dict(inputs)
-    for name, output in outputs.items():
-        for other, array in others.items():
-            if np.may_share_memory(output, array):
-                raise InvalidArgument(name, f"in memory that {other} uses", "memory of its own is allowed")
-        others[name] = output
-
-
-def _match(name: str, form: Form, shape: tuple[int, ...], why: str) -> None:
+def _match(name: str, form: Form, shape: tuple[int, ...], why: str, order: str = BHND) -> None:
     if form.shape != shape:
-        raise InvalidArgument(f"{name}.shape", form.shape, f"{shape} is allowed: {why}")
+        given, right = form.shape, shape
+        if len(given) == len(right) == MAX_RANK:
+            given, right = in_order(given, order), in_order(right, order)
+        raise InvalidArgument(f"{name}.shape", given, f"{right} is allowed: {why}")
 
 
-def _contiguous(shape: tuple[int, ...], itemsize: int) -> Form:
+def contiguous(shape: tuple[int, ...], itemsize: int) -> Form:
     strides = [itemsize]
     for size in shape[:0:-1]:
         strides.append(strides[-1] * max(size, 1))
     return Form(shape, tuple(reversed(strides)))
 
 
-def _meets_itself(form: Form, itemsize: int) -> bool:
+def meets_itself(form: Form, itemsize: int) -> bool:
     """Whether two elements may share an address: unless each dimension steps over all shorter strides."""
     if 0 in form.shape:
         return False
@@ -193,8 +249,8 @@ def _meets_itself(form: Form, itemsize: int) -> bool:
     return False
 
 
-def _words(form: Form, itemsize: int) -> list[int]:
-    rest = 4 - len(form.shape)
+def words_of(form: Form, itemsize: int) -> list[int]:
+    rest = MAX_RANK - len(form.shape)
     strides = [stride // itemsize for stride in form.strides]
     return [0, *form.shape, *[1] * rest, *strides, *[0] * rest]
 
@@ -221,6 +277,24 @@ _capsule_pointer: Callable[[object, None], int] = ctypes.PYFUNCTYPE(
 _DATA = _ArrayInterface.data.offset  # pyright: ignore[reportAttributeAccessIssue]
 
 
-def address(array: np.ndarray) -> int:
-    """Address of the first element, in half the time that ``array.ctypes.data`` takes."""
+def _described(array: np.ndarray) -> int:
     return ctypes.c_int64.from_address(_capsule_pointer(array.__array_struct__, None) + _DATA).value
+
+
+# PyArrayObject_fields, which NumPy promises to extensions: behind the head of an object the data's address.
+_FIRST_FIELD = object.__basicsize__
+
+
+def _in_its_place(array: np.ndarray) -> int:
+    return ctypes.c_int64.from_address(id(array) + _FIRST_FIELD).value
+
+
+def _quickest() -> Callable[[np.ndarray], int]:
+    sample = np.zeros(1)
+    if sys.implementation.name == "cpython" and _in_its_place(sample) == _described(sample):
+        return _in_its_place
+    return _described
+
+
+address = _quickest()
+"""Address of a NumPy array's first element, in a fraction of the time that ``array.ctypes.data`` takes."""

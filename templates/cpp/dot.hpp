@@ -108,18 +108,37 @@ INLINE void block_product(real *out, isize out_stride, const real *a, isize a_st
   block.store_to(out, out_stride);
 }
 
+// A tile of R x C numbers that is wanted soon, brought into the second-level cache in equal parts beside a product's
+// register blocks: few lines can be waited for at a time, and a panel stays in the first-level cache.
+template <isize R, isize C, class T> struct Fetch {
+  const View<T> tile;
+  INLINE void part(isize n, isize of) const {
+    const isize end = tile.col_stride == 1 ? smaller((n + 1) * R / of, tile.rows) : 0;
+    for (isize r = n * R / of; r < end; ++r)
+      UNROLL for (isize c = 0; c < C; c += 64 / (isize)sizeof(T))
+        _mm_prefetch((const char *)(tile.p + r * tile.row_stride + c), _MM_HINT_T1);
+  }
+};
+template <isize R, isize C, class T, int N> INLINE Fetch<R, C, T> fetch(const Array<T, N> &a, const isize (&index)[N]) {
+  return {view(a, index, R)};
+}
+
 // out = a b, or out + a b: panels outermost, so that one panel stays in the first-level cache.
-template <bool accumulate, isize R, isize C, isize SO, isize K, isize SA, isize P, isize W, class Part>
-INLINE void product(Tile<R, C, SO> out, Tile<R, K, SA> a, Panels<P, K, W> b, const Part &part) {
+template <bool accumulate, isize R, isize C, isize SO, isize K, isize SA, isize P, isize W, class Part, class... Ahead>
+INLINE void product(Tile<R, C, SO> out, Tile<R, K, SA> a, Panels<P, K, W> b, const Part &part, const Ahead &...ahead) {
   static_assert(P * W <= SO && W % lanes == 0, "the panels fit in a padded row");
-  constexpr isize rest = R % micro_rows;
-  for (isize n = 0; n < P; ++n) {
+  constexpr isize rest = R % micro_rows, each = (R + micro_rows - 1) / micro_rows;
+  for (isize n = 0, block = 0; n < P; ++n) {
     const real *const panel = b.p + n * K * W;
-    for (isize r = 0; r < R - rest; r += micro_rows)
+    for (isize r = 0; r < R - rest; r += micro_rows, ++block) {
+      (ahead.part(block, P * each), ...);
       if (part.wants(r, n * W, W))
         block_product<accumulate, micro_rows, K, W / lanes>(out.at(r, n * W), SO, a.at(r, 0), SA, panel, part, r);
-    if constexpr (rest > 0)
+    }
+    if constexpr (rest > 0) {
+      (ahead.part(block++, P * each), ...);
       if (constexpr isize r = R - rest; part.wants(r, n * W, W))
         block_product<accumulate, rest, K, W / lanes>(out.at(r, n * W), SO, a.at(r, 0), SA, panel, part, r);
+    }
   }
 }

@@ -100,12 +100,13 @@ void inner_products(real *out, isize out_stride, const real *a, isize a_stride, 
 }
 
 // out = a b^T, or out + a b^T, in the columns of each row's span. What lies beyond the array is 0.
-template <bool accumulate, isize R, isize C, isize SO, isize K, isize SA, class T, class Part, class Reader>
-INLINE void product_transposed(Tile<R, C, SO> out, Tile<R, K, SA> a, View<T> b, const Part &part, Reader reader) {
-  for (isize n = 0; n < b.rows; n += chunk) {
-    row_groups<R>(part, n, smaller(n + chunk, b.rows), [&](auto rows, isize r, isize lo, isize hi) INLINE_LAMBDA {
+template <bool accumulate, isize R, isize C, isize SO, isize K, isize SA, class Right, class Part, class Reader>
+INLINE void product_transposed(Tile<R, C, SO> out, Tile<R, K, SA> a, const Right &b, const Part &part, Reader reader) {
+  for (isize n = 0, end; n < b.rows; n = end) {
+    end = b.stretch(n, chunk);
+    row_groups<R>(part, n, end, [&](auto rows, isize r, isize lo, isize hi) INLINE_LAMBDA {
       inner_products<decltype(rows)::value, K, accumulate, waits_for_memory<R>>(
-          out.at(r, lo), SO, a.at(r, 0), SA, b.p + lo * b.row_stride, b.row_stride, hi - lo, reader);
+          out.at(r, lo), SO, a.at(r, 0), SA, b.row(lo), b.row_stride, hi - lo, reader);
     });
   }
   if (!accumulate)
@@ -137,17 +138,18 @@ void weighted_rows(real *out, isize out_stride, const real *a, isize a_stride, c
 }
 
 // out = a b, or out + a b, over the steps of each row's span. What lies beyond the array takes no part.
-template <bool accumulate, isize R, isize C, isize SO, isize K, isize SA, class T, class Part, class Reader>
-INLINE void product(Tile<R, C, SO> out, Tile<R, K, SA> a, View<T> b, const Part &part, Reader reader) {
+template <bool accumulate, isize R, isize C, isize SO, isize K, isize SA, class Right, class Part, class Reader>
+INLINE void product(Tile<R, C, SO> out, Tile<R, K, SA> a, const Right &b, const Part &part, Reader reader) {
   if (!accumulate)
     for (isize r = 0; r < R; ++r)
       for (isize c = 0; c < C; c += lanes) store(out.at(r, c), all(real(0)));
-  for (isize n = 0; n < b.rows; n += chunk) {
-    row_groups<R>(part, n, smaller(n + chunk, b.rows), [&](auto rows, isize r, isize lo, isize hi) INLINE_LAMBDA {
+  for (isize n = 0, end; n < b.rows; n = end) {
+    end = b.stretch(n, chunk);
+    row_groups<R>(part, n, end, [&](auto rows, isize r, isize lo, isize hi) INLINE_LAMBDA {
       constexpr isize together = decltype(rows)::value, NR = waits_for_memory<R> && together == 4 ? 2 : together;
       constexpr isize NV = lanes / NR, rest = C % (NV * lanes);
-      const T *const from = b.p + lo * b.row_stride;
-      for (isize end = r + together; r < end; r += NR) {
+      const auto *const from = b.row(lo);
+      for (const isize behind = r + together; r < behind; r += NR) {
         const real *const weights = a.at(r, lo);
         for (isize c = 0; c + NV * lanes <= C; c += NV * lanes)
           weighted_rows<NR, NV, lanes, C>(out.at(r, c), SO, weights, SA, from, b.row_stride, c, hi - lo, reader);
@@ -159,15 +161,15 @@ INLINE void product(Tile<R, C, SO> out, Tile<R, K, SA> a, View<T> b, const Part 
   }
 }
 
-template <bool accumulate, class Out, class Left, class T, class Part>
-INLINE void product_transposed(Out out, Left a, View<T> b, const Part &part) {
+template <bool accumulate, class Out, class Left, class Right, class Part>
+INLINE void product_transposed(Out out, Left a, const Right &b, const Part &part) {
   if (b.col_stride == 1)
     product_transposed<accumulate>(out, a, b, part, Adjacent());
   else
     product_transposed<accumulate>(out, a, b, part, Apart{b.col_stride});
 }
-template <bool accumulate, class Out, class Left, class T, class Part>
-INLINE void product(Out out, Left a, View<T> b, const Part &part) {
+template <bool accumulate, class Out, class Left, class Right, class Part>
+INLINE void product(Out out, Left a, const Right &b, const Part &part) {
   if (b.col_stride == 1)
     product<accumulate>(out, a, b, part, Adjacent());
   else

@@ -58,7 +58,7 @@ struct Pool {
 };
 
 // An array; p is null where there is no memory to be had.
-template <int N> struct Workspace : Array<real, N> {
+template <int N, class T = real> struct Workspace : Array<T, N> {
   Pool &pool;
   size_t bytes;
   Workspace(Pool &from, const isize (&extents)[N]) : pool(from) {
@@ -66,9 +66,9 @@ template <int N> struct Workspace : Array<real, N> {
     bool too_large = false;  // for any memory
     for (int n = N; n-- > 0; too_large |= __builtin_mul_overflow(count, extents[n], &count))
       this->size[n] = extents[n], this->stride[n] = count;
-    too_large |= __builtin_mul_overflow(larger(count, 1), (isize)sizeof(real), &wanted);
+    too_large |= __builtin_mul_overflow(larger(count, 1), (isize)sizeof(T), &wanted);
     bytes = too_large ? 0 : round_up(wanted, 64);
-    this->p = too_large ? 0 : (real *)pool.take(bytes);
+    this->p = too_large ? 0 : (T *)pool.take(bytes);
   }
   Workspace(const Workspace &) = delete;
   Workspace &operator=(const Workspace &) = delete;

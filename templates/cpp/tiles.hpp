@@ -61,6 +61,9 @@ template <class T, int N> INLINE Array<T, N> array(const flashgen_tensor *t) {
 template <class T> struct View {
   const T *p;
   isize rows, row_stride, col_stride;
+  INLINE const T *row(isize r) const { return p + r * row_stride; }
+  // The end of at most so many rows from r on that are evenly spaced.
+  INLINE isize stretch(isize r, isize most) const { return smaller(r + most, rows); }
 };
 template <class T, int N> INLINE View<T> view(const Array<T, N> &a, const isize (&index)[N], isize rows) {
   const isize inside = larger(0, smaller(rows, a.size[N - 2] - index[N - 2]));

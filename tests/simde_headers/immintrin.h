@@ -14,6 +14,7 @@
 
 // What SIMDe 0.8.2 lacks, or has with subnormal numbers as 0: lane by lane.
 #include <math.h>
+#include <string.h>
 template <class F>
 static inline simde__m512 each_float(simde__mmask16 mask, simde__m512 a, simde__m512 b, F f) {
   float x[16], y[16];
@@ -43,6 +44,40 @@ static inline simde__m512 scalef(simde__mmask16 mask, simde__m512 a, simde__m512
     return isnan(y) ? y : ldexpf(x, (int)fmaxf(-1000, fminf(1000, floorf(y))));
   });
 }
+// What SIMDe keeps of subnormal numbers, and rounds otherwise or not at all: AVX512-BF16 as Intel's manual has it.
+static inline float flushed(float x) { return fabsf(x) < 0x1p-126f ? copysignf(0.0f, x) : x; }
+static inline float widened(uint16_t x) {
+  const uint32_t bits = (uint32_t)x << 16;
+  float wide;
+  memcpy(&wide, &bits, sizeof wide);
+  return flushed(wide);
+}
+template <class Pairs> __attribute__((noinline)) static simde__m512 dpbf16(simde__m512 c, Pairs a, Pairs b) {
+  float sum[16];
+  uint16_t x[32], y[32];
+  static_assert(sizeof x == sizeof a, "32 numbers");
+  simde_mm512_storeu_ps(sum, c), memcpy(x, &a, sizeof x), memcpy(y, &b, sizeof y);
+  for (int n = 0; n < 16; ++n)
+    for (int half = 1; half >= 0; --half)
+      sum[n] = flushed(fmaf(widened(x[2 * n + half]), widened(y[2 * n + half]), flushed(sum[n])));
+  return simde_mm512_loadu_ps(sum);
+}
+__attribute__((noinline, unused)) static simde__m256i cvtneps(simde__m512 a) {
+  float x[16];
+  uint16_t y[16];
+  simde_mm512_storeu_ps(x, a);
+  for (int n = 0; n < 16; ++n) {
+    const float number = flushed(x[n]);
+    uint32_t bits;
+    memcpy(&bits, &number, sizeof bits);
+    y[n] = (uint16_t)(isnan(number) ? bits >> 16 | 0x40 : (bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+  }
+  return simde_mm256_loadu_si256(y);
+}
+#undef _mm512_dpbf16_ps
+#undef _mm512_cvtneps_pbh
+#define _mm512_dpbf16_ps(c, a, b) dpbf16(c, a, b)
+#define _mm512_cvtneps_pbh(a) cvtneps(a)
 #undef _mm512_maskz_reduce_ps
 #undef _mm512_maskz_add_round_ps
 #undef _mm512_maskz_scalef_ps

@@ -36,4 +36,4 @@ func.func @f(%q: tensor<4x8xf32>, %k: tensor<6x8xf32>, %v: tensor<6x8xf32>, %i: 
 // CHECK:       %s = tile.select %vis, %x, %hidden
 // CHECK-NEXT:  %m = tile.row_max %s over %span : tensor<4x2xindex> drop_nan
 // CHECK:       %l = tile.row_sum %p over %span
-// CHECK-NEXT:  %y = tile.dot %p, %v where %vis : tensor<4x6xi1> over %span
+// CHECK-NEXT:  %y = tile.dot %p, %v where %vis : tensor<4x6xi1> zeros over %span

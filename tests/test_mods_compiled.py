@@ -1,0 +1,47 @@
+"""Emitted kernels with masks and scores equal the definition, with NaN at what no row sees."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from flashgen.schedule import Schedule
+from flashgen.targets.cpu import Avx2
+from tests.compiled import Build
+from tests.definition import attention, limits, scores
+from tests.direct import call, functions
+from tests.mods import PROBLEMS, random_inputs, what_is_read
+
+SCHEDULES = [
+    Schedule("q-outer", 16, 32),
+    Schedule("q-outer", 16, 64, panel=0, group_rows=True, split_keys=64),
+    Schedule("kv-outer", 8, 32, lazy_rescale=False),
+]
+SIZES = (
+    (1, 4, 2, 37, 70),
+    (2, 2, 1, 16, 32),
+    (1, 2, 2, 1, 65),
+    (1, 1, 1, 40, 3),
+    (1, 1, 1, 0, 3),
+    (1, 1, 1, 3, 0),
+)
+
+
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_kernels_equal_the_definition(name: str) -> None:
+    problem = PROBLEMS[name]
+    kernels = functions(Build(Avx2()), [(problem, schedule) for schedule in SCHEDULES])
+    for n, sizes in enumerate(SIZES):
+        rng = np.random.default_rng(n)
+        x = random_inputs(problem, rng, sizes)
+        inputs = what_is_read(rng, x)
+        _, seen = scores(problem, x.q, x.k, x.scale, inputs)
+        group = sizes[1] // sizes[2]
+        unseen = ~seen.reshape(sizes[0], sizes[2], group, *seen.shape[2:]).any(axis=(2, 3))
+        x.v[unseen] = np.nan
+        if x.v.size and n % 2 == 0:
+            x.v[0, 0, x.v.shape[2] // 2, 1] = np.nan  # where some rows see it, and others do not
+        want = attention(problem, x.q, x.k, x.v, x.scale, inputs)
+        limit = limits(problem, x.q, x.k, x.v, x.scale, inputs)
+        for kernel in kernels:
+            limit.check(*call(kernel, problem, x, inputs), *want)

@@ -1,0 +1,69 @@
+"""Modules with masks and scores equal the definition after every pass that knows of them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from flashgen.interpret import interpret
+from flashgen.ir.dialect import parse
+from flashgen.passes.pipeline import lower
+from flashgen.problem import Problem
+from flashgen.schedule import Schedule
+from tests.definition import attention
+from tests.mods import BOTTOM_RIGHT, NEVER, PROBLEMS, SCORE, TOP_LEFT, of, random_inputs, what_is_read
+from tests.modules import stages
+
+SCHEDULES = [
+    Schedule("q-outer", 4, 3, True, True, 0, False, False, 0.0, 0),
+    Schedule("q-outer", 3, 4, True, True, 4, True, True, 0.5, 8),
+    Schedule("kv-outer", 3, 4, False, True, 0, False, True, 0.0, 0),
+    Schedule("kv-outer", 4, 4, True, False, 3, False, False, 0.0, 0),
+]
+KNOWING = {
+    "build",
+    "group-rows",
+    "lazy-rescale",
+    "base-2",
+    "causal-skip",
+    "skip-tiles",
+    "mask-to-spans",
+    "fuse-sweeps",
+    "parallel-loops",
+}
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES, ids=lambda s: s.name)
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_every_stage_equals_the_definition(name: str, schedule: Schedule) -> None:
+    problem, rng = PROBLEMS[name], np.random.default_rng(1)
+    x = random_inputs(problem, rng, (1, 4, 2, 6, 9))
+    inputs = what_is_read(rng, x)
+    want = attention(problem, x.q, x.k, x.v, x.scale, inputs)
+    arrays = [inputs[a.name] for a in problem.arrays]
+    numbers = [inputs[s.name] for s in problem.scalars]
+    seen = []
+
+    def check(stage: str, module) -> None:
+        text = str(module)
+        assert str(parse(text)) == text
+        if stage not in KNOWING:
+            return
+        seen.append(stage)
+        o, lse = np.full(want[0].shape, np.nan), np.full(want[1].shape, np.nan)
+        interpret(module, x.q, x.k, x.v, o, lse, *arrays, x.scale, *numbers)
+        np.testing.assert_allclose(o, want[0], rtol=1e-9, atol=1e-9)
+        np.testing.assert_allclose(lse, want[1], rtol=1e-9, atol=1e-9)
+
+    lower(problem, schedule, check)
+    assert seen[-1] == "parallel-loops"
+
+
+@pytest.mark.parametrize(("causal", "mask"), [("bottom-right", BOTTOM_RIGHT), ("top-left", TOP_LEFT)])
+@pytest.mark.parametrize("schedule", SCHEDULES[:3], ids=lambda s: s.name)
+def test_causal_is_the_mask_that_it_stands_for(causal: str, mask, schedule: Schedule) -> None:
+    """As a field, as a mask, and as a score that is -inf elsewhere: the same module after every pass."""
+    hidden = of("where", mask, SCORE, NEVER)
+    problems = [Problem(8, causal=causal), Problem(8, mask=mask), Problem(8, score=hidden)]
+    field, *others = ({name: str(m) for name, m in stages(p, schedule).items()} for p in problems)
+    assert all(other == field for other in others)
