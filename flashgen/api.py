@@ -90,8 +90,8 @@ def attention(
 ) -> Any:
     """softmax(score(scale * Q K^T), masked) V: O, or (O, lse).
 
-    q: (B, Hq, Nq, D), k: (B, Hkv, Nk, D), v: (B, Hkv, Nk, Dv), of one type, which is float32, float16 or
-        bfloat16; any strides; arithmetic is float32. Any of B, Hq, Nq, Nk and Dv may be 0. Arrays of NumPy,
+    q: (B, Hq, Nq, D), k: (B, Hkv, Nk, D), v: (B, Hkv, Nk, Dv), of one type, which is float32, float16,
+        bfloat16 or float64; any strides; arithmetic is float64 with the last of these, else float32. Any of B, Hq, Nq, Nk and Dv may be 0. Arrays of NumPy,
         PyTorch or JAX, or of whatever speaks DLPack or the buffer protocol, in the processor's memory; or
         CuPy's, with target "cuda". Nothing is copied, but an array whose elements do not lie at multiples of
         their size. There is no backward pass: a tensor that requires grad is refused while gradients are on.
@@ -110,8 +110,8 @@ def attention(
         gives what takes the place of a score, mask_mod(b, h, q_idx, k_idx) says whether a row sees a key.
     sinks: (Hq,), of the type computed in: a logit of each head that takes part in the sums of its rows, and
         to which no value belongs.
-    scale: of the scores, 1 / sqrt(D) if not given. 0, or of size 2^-126 to 2.35e38: kernels multiply it by
-        log2 e in float32.
+    scale: of the scores, 1 / sqrt(D) if not given. 0, or of size 2^-126 to 2.35e38, with float64 2^-1022 to
+        1.24e308: kernels multiply it by log2 e in the type computed in.
     enable_gqa: allow Hq to be a multiple of Hkv; query head h then reads key head h // (Hq / Hkv).
     layout: "BNHD" where q, k, v and O are (B, N, H, D). The mask and lse are as they are with "BHND".
     out, lse: for O, and for (B, Hq, Nq) logsumexps of the type computed in: written and returned, the very

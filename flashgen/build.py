@@ -6,8 +6,8 @@ What differs from the paper's listing:
 
 - Loops run over the batch b, the key head g and the query head r of its group (h = g * group + r), so
   that what belongs to a key head stands outside r.
-- The state is kept in a float32 workspace whatever the storage type; o and lse are written once, in an
-  epilogue. lse = m + ln l is what FlashAttention-2 keeps for the backward pass.
+- The state is kept in a workspace of the type computed in, whatever the storage type; o and lse are written
+  once, in an epilogue. lse = m + ln l is what FlashAttention-2 keeps for the backward pass.
 - A predicate says which (row, key) pairs are visible: inside both lengths, below the diagonal where the
   problem is causal, and where its mask holds. An invisible score is -inf, and an invisible value takes no
   part in the product. Where a problem's own score gives -inf, the key is invisible, too.
@@ -66,11 +66,11 @@ from flashgen.ir.construct import (
     subf,
 )
 from flashgen.ir.memory import ElementOp, LoadOp, StoreOp
-from flashgen.ir.types import NEG_INF, bf16, f16, f32, i1, index, strided, tile
+from flashgen.ir.types import NEG_INF, bf16, computed_in, f16, f32, f64, i1, index, strided, tile
 from flashgen.layouts import LAYOUTS
 from flashgen.problem import Problem
 
-STORAGE: dict[str, Attribute] = {"float32": f32, "float16": f16, "bfloat16": bf16}
+STORAGE: dict[str, Attribute] = {"float32": f32, "float16": f16, "bfloat16": bf16, "float64": f64}
 ELEMENTS: dict[str, Attribute] = {"bool": i1, "int32": i32, "int64": i64, **STORAGE}
 """What the arrays of masks and scores hold."""
 
@@ -80,19 +80,20 @@ def build(problem: Problem, br: int, bc: int) -> ModuleOp:
 
     One function `@attention(q, k, v, o, lse, ARRAYS..., scale, SCALARS...)`: q (B, Hq, Nq, D),
     k (B, Hkv, Nk, D), v (B, Hkv, Nk, Dv), o (B, Hq, Nq, Dv) in the storage type, lse (B, Hq, Nq) and scale
-    float32, or what the problem's layout has for these; the problem's arrays and scalars, of their own types.
+    of the type computed in, or what the problem's layout has for these; the problem's arrays and scalars, of their own types.
     All extents but D and Dv, and all strides, are run-time values; extents of one name in Layout.shapes are
     equal, and named so on the function's arguments (analysis.extents).
     """
     storage, shapes = STORAGE[problem.dtype], LAYOUTS[problem.layout].shapes
+    computed = computed_in(storage)
     static = {"D": problem.head_dim, "Dv": problem.head_dim_v}
     arrays = {a.name: strided(*[None] * a.rank, element=ELEMENTS[a.dtype]) for a in problem.arrays}
-    scalars = {s.name: index if s.kind == "index" else f32 for s in problem.scalars}
+    scalars = {s.name: index if s.kind == "index" else computed for s in problem.scalars}
     params: dict[str, Attribute] = {
         **{n: strided(*map(static.get, shapes[n]), element=storage) for n in ("q", "k", "v", "o")},
-        "lse": strided(*map(static.get, shapes["lse"])),
+        "lse": strided(*map(static.get, shapes["lse"]), element=computed),
         **arrays,
-        "scale": f32,
+        "scale": computed,
         **scalars,
     }
     function = func.FuncOp("attention", (list(params.values()), []))
@@ -123,9 +124,9 @@ class Forward:
     def build(self) -> None:
         self.c0, c1, self.c2 = (named(f"c{n}", const(n)) for n in (0, 1, 2))
         self.by_br, self.by_bc = named("br", const(self.br)), named("bc", const(self.bc))
-        self.zero, self.neg_inf = named("zero", real(0.0)), named("neg_inf", real(NEG_INF))
+        self.zero, self.neg_inf = named("zero", self.real(0.0)), named("neg_inf", self.real(NEG_INF))
         batch, heads, kv_heads = sizes(self.layout, self.args, self.c0, c1)
-        self.scope = Scalars(self.args)
+        self.scope = Scalars(self.args, self.computed)
         self.scope.set(ZERO, self.c0)
         self.locate()
         group = named("group", floordiv(heads, kv_heads))
@@ -161,8 +162,8 @@ class Forward:
 
     def head(self, g: SSAValue, h: SSAValue) -> None:
         """One query head: initialise the state, go over the keys, write the results."""
-        acc_memory = MemRefType(f32, [DYNAMIC_INDEX, self.problem.head_dim_v])
-        row_memory = MemRefType(f32, [DYNAMIC_INDEX])
+        acc_memory = MemRefType(self.computed, [DYNAMIC_INDEX, self.problem.head_dim_v])
+        row_memory = MemRefType(self.computed, [DYNAMIC_INDEX])
         self.acc = named("acc", alloc(acc_memory, self.nq))
         self.m = named("m", alloc(row_memory, self.nq))
         self.l = named("l", alloc(row_memory, self.nq))
@@ -177,12 +178,23 @@ class Forward:
         loop("j", self.c0, self.nk, self.by_bc, body)
 
     @property
+    def computed(self) -> Attribute:
+        """The type computed in."""
+        return self.scale.type
+
+    def real(self, x: float) -> SSAValue:
+        return real(x, self.computed)
+
+    def tile(self, *shape: int) -> TensorType:
+        return tile(*shape, element=self.computed)
+
+    @property
     def acc_tile(self) -> TensorType:
-        return tile(self.br, self.problem.head_dim_v)
+        return self.tile(self.br, self.problem.head_dim_v)
 
     @property
     def row_tile(self) -> TensorType:
-        return tile(self.br)
+        return self.tile(self.br)
 
     def initialise(self, i: SSAValue) -> None:
         StoreOp(fill(self.zero, self.acc_tile), self.acc, [i, self.c0])
@@ -192,14 +204,14 @@ class Forward:
     def over_queries(self, g: SSAValue, h: SSAValue, j: SSAValue) -> None:
         """The outer step: load a tile of K and of V, then update every query tile."""
         d, dv = self.problem.head_dim, self.problem.head_dim_v
-        kj = named("kj", LoadOp(self.k, [self.k_at, g, j, self.c0], tile(self.bc, d)).result)
-        vj = named("vj", LoadOp(self.v, [self.k_at, g, j, self.c0], tile(self.bc, dv)).result)
+        kj = named("kj", LoadOp(self.k, [self.k_at, g, j, self.c0], self.tile(self.bc, d)).result)
+        vj = named("vj", LoadOp(self.v, [self.k_at, g, j, self.c0], self.tile(self.bc, dv)).result)
         self.over_query_tiles(lambda i: self.update(h, i, j, kj, vj))
 
     def update(self, h: SSAValue, i: SSAValue, j: SSAValue, kj: SSAValue, vj: SSAValue) -> None:
         """The inner step: lines 9 to 13 of Algorithm 1."""
         qi = named(
-            "qi", LoadOp(self.q, [self.q_at, h, i, self.c0], tile(self.br, self.problem.head_dim)).result
+            "qi", LoadOp(self.q, [self.q_at, h, i, self.c0], self.tile(self.br, self.problem.head_dim)).result
         )
         acc = named("acc_i", LoadOp(self.acc, [i, self.c0], self.acc_tile).result)
         l_old = named("l_i", LoadOp(self.l, [i], self.row_tile).result)
@@ -210,7 +222,7 @@ class Forward:
         scope, shape = self.scope.within(h=h), (self.br, self.bc)
         t = Tiles(scope, i, j, shape, x).value(self.score)
         visible = self.visible(scope, i, j)
-        hidden = fill(self.neg_inf, tile(*shape))
+        hidden = fill(self.neg_inf, self.tile(*shape))
         if may_hide(self.score):
             visible = named("seen", both(visible, CompareOp("une", t, hidden).result))
         s = named("s", SelectOp(visible, t, hidden).result)
@@ -263,7 +275,9 @@ class Forward:
         """o and lse where the head's sink is one more logit, without a value: ln(e^lse + e^sink), and o times
         the share of the sum that is not the sink's. A sink of -inf leaves both as they are, to the bit."""
         row = self.args["sink"]
-        sink = named("sink_i", mask(i, self.c0, (self.br,), f32, lambda *_: ElementOp(row, [h]).result))
+        sink = named(
+            "sink_i", mask(i, self.c0, (self.br,), self.computed, lambda *_: ElementOp(row, [h]).result)
+        )
         top = named("sink_top", finite(maxf(lse, sink)))
         kept = named("kept", exp(subf(lse, top)))
         total = named("with_sink", addf(kept, exp(subf(sink, top))))

@@ -18,7 +18,7 @@ from math import log
 from xdsl.builder import ImplicitBuilder
 from xdsl.dialects import arith, math
 from xdsl.dialects.builtin import IntegerAttr, i64
-from xdsl.ir import Block, Region, SSAValue
+from xdsl.ir import Attribute, Block, Region, SSAValue
 
 from flashgen.expression import Array, Expression, Scalar
 from flashgen.ir.compare import CompareOp
@@ -44,7 +44,7 @@ from flashgen.ir.construct import (
 )
 from flashgen.ir.memory import ElementOp
 from flashgen.ir.regions import MaskOp, YieldOp
-from flashgen.ir.types import NEG_INF, f32, i1, index, tile
+from flashgen.ir.types import NEG_INF, i1, index, tile
 from flashgen.problem import Problem
 
 SCORE = Expression("score")
@@ -178,10 +178,11 @@ def stated_masks(problem: Problem) -> tuple[list[Expression], Expression]:
 class Scalars:
     """Expressions as numbers of one place: the function's top, a batch, or a region.
 
-    inputs: the values of arrays and scalars, by name. known: what has been computed, by kind and expression.
+    inputs: the values of arrays and scalars, by name. real: the type computed in. known: what has been computed, by kind and expression.
     """
 
     inputs: Mapping[str, SSAValue]
+    real: Attribute
     known: dict[tuple[str, Expression], SSAValue] = field(default_factory=dict)
 
     def set(self, e: Expression, value: SSAValue) -> None:
@@ -189,7 +190,7 @@ class Scalars:
 
     def within(self, **positions: SSAValue) -> Scalars:
         """The same where these positions are known too."""
-        inner = Scalars(self.inputs, dict(self.known))
+        inner = Scalars(self.inputs, self.real, dict(self.known))
         for name, value in positions.items():
             inner.set(Expression("position", value=name), value)
         return inner
@@ -217,12 +218,12 @@ class Scalars:
         if e.kind == "bool":
             return self.condition(e)
         if e.op == "constant":
-            return const(e.value) if e.kind == "index" else exactly(e.value)  # pyright: ignore
+            return const(e.value) if e.kind == "index" else exactly(e.value, self.real)  # pyright: ignore
         if e.op == "where":
             return arith.SelectOp(*map(self.value, e.args)).result
         if e.op == "float":
             whole = arith.IndexCastOp(self.value(e.args[0]), i64)
-            return arith.SIToFPOp(whole, f32).result
+            return arith.SIToFPOp(whole, self.real).result
         if e.op == "abs" and e.kind == "index":
             x = self.value(e.args[0])
             return larger(x, sub(self.value(ZERO), x))
@@ -274,6 +275,11 @@ class Tiles:
     score: SSAValue
     known: dict[tuple[str, Expression], SSAValue] = field(default_factory=dict)
 
+    @property
+    def real(self) -> Attribute:
+        """The type computed in."""
+        return self.scope.real
+
     def value(self, e: Expression) -> SSAValue:
         key = (e.kind, e)
         if key not in self.known:
@@ -294,14 +300,16 @@ class Tiles:
             return SelectOp(seen, a, b).result
         if e.op == "exp2":  # kernels' own exp2 knows no large exponents
             x = self.value(e.args[0])
-            return REAL["exp"](mulf(x, fill(exactly(log(2)), tile(*self.shape))))
+            return REAL["exp"](
+                mulf(x, fill(exactly(log(2), self.real), tile(*self.shape, element=self.real)))
+            )
         return REAL[e.op](*map(self.value, e.args))
 
     def positional(self, e: Expression) -> SSAValue:
         """A part that depends on positions alone."""
         if e.kind == "float" and (e.kind, e) in self.scope.known:
-            return fill(self.scope.value(e), tile(*self.shape))
-        element = i1 if e.kind == "bool" else f32
+            return fill(self.scope.value(e), tile(*self.shape, element=self.real))
+        element = i1 if e.kind == "bool" else self.real
         return mask(self.i, self.j, self.shape, element, lambda row, col: inner(self.scope, e, row, col))
 
     def condition(self, e: Expression, holds: bool = True) -> SSAValue:

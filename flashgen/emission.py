@@ -94,21 +94,21 @@ def emit(
         body=body,
         extents=walker.extents(),
         with_main=with_main,
-        limits=limits(problem.dtype, schedule.products) if with_main else None,
+        limits=limits(problem, schedule.products) if with_main else None,
     )
     return Emitted(name, schedule, source, launch)
 
 
-def limits(dtype: str, products: str) -> dict[str, float]:
-    """The constants of the reference's bound, for results computed in float32 and stored as ``dtype``."""
+def limits(problem: Problem, products: str) -> dict[str, float]:
+    """The constants of the reference's bound, for results of this problem's kernels."""
     from flashgen.reference import ROUNDOFF, SMALLEST, C
 
     return {
         "C": float(C),
-        "u": ROUNDOFF["float32"],
-        "u_p": ROUNDOFF[products],
-        "u_out": ROUNDOFF[dtype],
-        "smallest": SMALLEST[dtype],
+        "u": ROUNDOFF[problem.computed],
+        "u_p": ROUNDOFF[problem.computed if products == "float32" else products],
+        "u_out": ROUNDOFF[problem.dtype],
+        "smallest": SMALLEST[problem.dtype],
     }
 
 
@@ -127,7 +127,7 @@ def kernel_plan(
     """What is emitted for a complete schedule; ``passes`` in place of its own, ``after`` sees each stage."""
     module = lower(problem, schedule, after, passes)
     tensors = {f"{array.name}_tensor" for array in problem.arrays}  # as the kernel's parameters are called
-    kernel = plan(module, target.layout, languages(target.language).reserved | tensors)
+    kernel = plan(module, target.layout(problem), languages(target.language).reserved | tensors)
     return with_barriers(kernel) if target.block_threads else kernel
 
 

@@ -58,8 +58,8 @@ def interpret(
     """Call a module's function on arrays and numbers; outputs are written in place.
 
     dtype: what float32 is computed in: np.float64 shows what the arithmetic means, np.float32 what it rounds
-        to. Arrays of np.float16 stand for float16 storage, those of ml_dtypes.bfloat16 for
-        bfloat16.
+        to. A module that computes in float64 wants np.float64. Arrays of np.float16 stand for float16
+        storage, those of ml_dtypes.bfloat16 for bfloat16.
     shuffle: run the iterations of parallel loops in random order; they are to be independent.
 
     Returns how often each kind of operation was executed: two `tile.dot` are one tile of keys, a `tile.mask`
@@ -183,7 +183,7 @@ def alloc(frame: Frame, op: memref.AllocOp, *sizes: int) -> Array:
 
 
 def numpy_type(element: Attribute, computed: type) -> type:
-    """Of an array or a tile; ``computed`` is what float32 is computed in."""
+    """Of an array or a tile; ``computed`` is what float32, or float64, is computed in."""
     if element == bf16:
         from ml_dtypes import bfloat16
 

@@ -10,7 +10,7 @@ from flashgen.errors import InvalidArgument, check_choice, check_positive
 from flashgen.expression import Array, Expression, Scalar
 from flashgen.layouts import LAYOUTS
 
-DTYPES = {"float32": "f32", "float16": "f16", "bfloat16": "bf16"}
+DTYPES = {"float32": "f32", "float16": "f16", "bfloat16": "bf16", "float64": "f64"}
 """Storage types, and what names of kernels call them."""
 
 CAUSAL = ("bottom-right", "top-left")
@@ -26,8 +26,8 @@ class Problem:
 
     head_dim: D, the length of a query and of a key.
     head_dim_v: Dv, the length of a value and of an output row; D where it is not given or None.
-    dtype: storage of q, k, v and o, "float32", "float16" or "bfloat16"; arithmetic and lse are float32
-        whatever it is.
+    dtype: storage of q, k, v and o, "float32", "float16", "bfloat16" or "float64"; arithmetic and lse are
+        float64 with the last of these, else float32 (``computed``).
     causal: None (every key is visible), "bottom-right" (key j is visible to row i when
         j <= i + Nk - Nq: the last row sees every key) or "top-left" (j <= i).
     mask: an expression (flashgen.expression) of kind "bool" that says which keys a row sees, of those that
@@ -100,6 +100,11 @@ class Problem:
 
     def _values(self) -> list[object]:
         return [e.value for part in (self.mask, self.score) if part is not None for e in part.walk()]
+
+    @property
+    def computed(self) -> str:
+        """The type of scores, of all arithmetic, and of lse: "float32" or "float64"."""
+        return computed(self.dtype)
 
     @property
     def name(self) -> str:

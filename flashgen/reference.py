@@ -1,7 +1,8 @@
-"""What attention means, in float64, written for reading; and the one bound on what may differ from it.
+"""What attention means, written for reading; and the one bound on what may differ from it.
 
 Arrays are (B, H, N, D). Query head h reads key head h // (Hq / Hkv). Every kernel, every module and every
-test is held to this page.
+test is held to this page. It computes in float64, and what kernels compute in float64 in a wider type
+(``wider``).
 """
 
 from __future__ import annotations
@@ -44,6 +45,14 @@ def visible(
     return seen
 
 
+def wider(problem: Problem) -> type[np.floating]:
+    """What is computed in here: a type that rounds much less than what the problem's kernels compute in.
+
+    Beside float64 that is np.longdouble: on x86 a float of 80 bits, whose 64 bits of significand are 11 more.
+    """
+    return np.longdouble if problem.computed == "float64" else np.float64
+
+
 def grid(rows: Array, nq: int, nk: int, head: tuple[int, int], **more: Any) -> dict[str, Any]:
     """What an expression is about, over these rows and all keys."""
     b, h = head
@@ -59,7 +68,7 @@ def attention(
     values: Mapping[str, Any] | None = None,
     first: tuple[int, int] = (0, 0),
 ) -> tuple[Array, Array]:
-    """O (B, Hq, Nq, Dv) and lse (B, Hq, Nq), float64. A row that sees no key has O = 0 and lse = -inf, or the
+    """O (B, Hq, Nq, Dv) and lse (B, Hq, Nq), in ``wider``. A row that sees no key has O = 0 and lse = -inf, or the
     sink.
 
     values: the arrays and numbers that the problem's mask, score and sink read, by name.
@@ -67,9 +76,10 @@ def attention(
 
     What lies at keys that a row does not see never reaches it, NaN and inf included.
     """
-    q, k, v = (x.astype(np.float64) for x in (q, k, v))
+    wide = wider(problem)
+    q, k, v = (x.astype(wide) for x in (q, k, v))
     (batch, hq, nq, _), (nk, dv) = q.shape, v.shape[2:]
-    o, lse = np.zeros((batch, hq, nq, dv)), np.full((batch, hq, nq), -np.inf)
+    o, lse = np.zeros((batch, hq, nq, dv), wide), np.full((batch, hq, nq), -np.inf, wide)
     with np.errstate(all="ignore"):
         for b, h, block in np.ndindex(batch, hq, -(-nq // BLOCK)):
             g, head = h // (hq // k.shape[1]), (first[0] + b, first[1] + h)
@@ -141,8 +151,9 @@ C = 8
 ROUNDOFF = {"bfloat16": 2.0**-8, "float16": 2.0**-11, "float32": 2.0**-24, "float64": 2.0**-53}
 """Unit roundoffs u: |fl(x) - x| <= u |x|."""
 
-SMALLEST = {"bfloat16": 2.0**-134, "float16": 2.0**-25, "float32": 2.0**-150, "float64": 2.0**-1075}
-"""Half the smallest subnormal number: what rounding loses below the normal range."""
+SMALLEST = {"bfloat16": 2.0**-134, "float16": 2.0**-25, "float32": 2.0**-150, "float64": 2.0**-1074}
+"""Half the smallest subnormal number: what rounding loses below the normal range. Of float64 all of it, since
+half of it is no float64."""
 
 
 def bound(
@@ -151,12 +162,14 @@ def bound(
     k: Array,
     v: Array,
     scale: float,
-    computed: str = "float32",
+    computed: str | None = None,
     products: str = "float32",
     values: Mapping[str, Any] | None = None,
     first: tuple[int, int] = (0, 0),
 ) -> Bound:
     """How far a result may be from the reference; ``values`` and ``first`` as of ``attention``.
+
+    computed: the type computed in, the problem's if not given.
 
     |O - reference| <= C * (u * (1 + S) + u_P + u_out) * max|v| + half the smallest number of O's storage
     |lse - reference| <= C * u * (1 + S + ln Nk)
@@ -186,6 +199,7 @@ def bound(
     """
     q, k, v = (x.astype(np.float64) for x in (q, k, v))
     (batch, hq, nq, _), nk = q.shape, k.shape[2]
+    computed = computed or problem.computed
     u, u_p, u_out = (ROUNDOFF[max_roundoff(t, computed)] for t in (computed, products, problem.dtype))
     s, largest_v = np.zeros((batch, hq)), np.zeros((batch, hq))
     with np.errstate(all="ignore"):
@@ -234,7 +248,7 @@ EXACT = Deviation(0.0, 0.0)
 
 
 def difference(got: Array, want: Array) -> Array:
-    """|got - want|, float64: 0 also where both are NaN or the same infinity, inf where only one is."""
+    """|got - want|, as wide as want: 0 where both are NaN or the same infinity, inf where only one is."""
     got = got.astype(np.float64)
     with np.errstate(invalid="ignore"):
         apart = np.abs(got - want)

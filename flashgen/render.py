@@ -36,7 +36,7 @@ def templates() -> jinja2.Environment:
         keep_trailing_newline=True,
         autoescape=False,
     )
-    environment.filters |= {"real": real, "nested": nested, "part": part}
+    environment.filters |= {"nested": nested, "part": part}
     return environment
 
 
@@ -53,12 +53,16 @@ def languages(name: str) -> Language:
     )
 
 
-def real(x: float) -> str:
-    """A float32 literal: the shortest text that reads back as the same number."""
+def real(x: float, element: str) -> str:
+    """A literal of type "f32" or "f64": the shortest text that reads back as the same number.
+
+    Of float32 nine digits are always enough, and are what is printed at most.
+    """
     if math.isinf(x):
         return "-INFINITY" if x < 0 else "INFINITY"
-    text = f"{x:.9g}"
-    return f"{text}f" if any(c in text for c in ".e") else f"{text}.0f"
+    text = f"{x:.9g}" if element == "f32" else repr(x)
+    whole = text if any(c in text for c in ".e") else f"{text}.0"
+    return f"{whole}f" if element == "f32" else whole
 
 
 def nested(text: str, columns: int) -> str:
@@ -156,7 +160,8 @@ class Walker:
     def resolve(self, x: Any) -> Any:
         match x:
             case Operand(kind="constant" | "spread", value=int() | float() as value):
-                return replace(x, name=real(float(value)) if x.element == "f32" else str(value))
+                floats = x.element in ("f32", "f64")
+                return replace(x, name=real(float(value), x.element) if floats else str(value))
             case Operand(memory=Operand()):
                 return replace(x, memory=self.resolve(x.memory), indices=tuple(map(self.resolve, x.indices)))
             case Operand(kind="scalar", name=name) if name in self.inlined:

@@ -33,7 +33,6 @@ class Target(ABC):
     """Storage types that its templates know; for each, the files that only kernels of that type include."""
     products: ClassVar[tuple[str, ...]] = ("float32",)
     """Types that it multiplies in; see Schedule."""
-    layout: ClassVar[TileLayout]
     block_threads: ClassVar[int] = 0
     """Threads of a block that share its tiles; barriers are then part of the plan. 0: each has its own."""
 
@@ -68,6 +67,10 @@ class Target(ABC):
         remembered by where a call lies among them.
         """
         return schedule
+
+    @abstractmethod
+    def layout(self, problem: Problem) -> TileLayout:
+        """How tiles lie in scratch memory."""
 
     @abstractmethod
     def layers(self, problem: Problem, kernel: KernelPlan) -> tuple[str, ...]:

@@ -12,7 +12,8 @@ from flashgen.problem import Problem
 from flashgen.schedule import Schedule
 from flashgen.targets.base import MANY_KEYS, MANY_QUERIES, ROW_STEPS, SHORT_KEYS, SHORT_QUERIES, Target
 
-FLOAT = 4  # bytes
+BYTES = {"float32": 4, "float64": 8}
+"""Of one number, by the type computed in."""
 FUNCTIONS = {"math_exp", "math_tanh", "math_absf", "arith_minimumf"}
 MASKS = {"tile_mask", "tile_compare", "arith_cmpf"} | FUNCTIONS
 NUMBERS = {"tile_mask", "tile_mask_rows", "tile_element", "tile_extremes", "arith_andi", "arith_ori"}
@@ -25,12 +26,16 @@ LAYERS = {
     "masks.hpp": MASKS,
     "functions.hpp": FUNCTIONS,
     "scalars.hpp": NUMBERS,
+    "scalar_functions.hpp": NUMBERS,
     "dot.hpp": {"tile_dot", "tile_dot_where", "tile_dot_pairs", "tile_dot_pairs_where"},
     "dot_where.hpp": {"tile_dot_where"},
     "dot_in_place.hpp": {"tile_dot_in_place", "tile_dot_in_place_where"},
     "dot_in_place_where.hpp": {"tile_dot_in_place_where"},
 }
 """Files that a kernel has only with one of these operations, in order."""
+DOUBLE = {n: n.replace(".", "_double.") for n in ("storage.hpp", "transpose.hpp", "functions.hpp")}
+DOUBLE["scalar_functions.hpp"] = None
+"""What stands for a file where doubles are computed with, if anything does."""
 
 IN_PLACE_TILES = 16, 256
 """Br and Bc for products in place: rows that use what is read of K and V while it is in the first-level
@@ -55,23 +60,24 @@ class Cpu(Target):
         "float32": (),
         "float16": ("float16.hpp", "narrow.hpp"),
         "bfloat16": ("bfloat16.hpp", "narrow.hpp"),
+        "float64": (),
     }
     lanes: ClassVar[int]
-    """float32 values in one vector."""
+    """float32 values in one vector; of float64 it has half as many."""
     unroll: ClassVar[int] = 4
     """Vectors that a sweep takes at a time; a tile's rows are padded to them."""
     micro: ClassVar[tuple[int, int]]
-    """Rows and columns of a register block of the matrix products; its accumulators, the vectors of one
-    operand's row and one of the other's fit the vector registers."""
+    """Rows and columns of a register block of the matrix products in float32, half the columns in float64.
+    Its accumulators, the vectors of one operand's row and one of the other's fit the vector registers."""
     max_threads: ClassVar[int] = 1024
     """Threads that a kernel can be told to use."""
     tile_rows: ClassVar[int] = 64
     """Queries of a tile; see ``tiles``. A product has smaller register blocks for what ``micro`` leaves."""
     second_level: ClassVar[int] = 512 << 10
     """Bytes of a second-level cache that scores and panels may take; the processors measured have 1 MiB."""
-    vectors: ClassVar[str]
-    """The file of the language's folder that has its operations on vectors."""
-    vector_masks: ClassVar[str]
+    vectors: ClassVar[dict[str, tuple[str, ...]]]
+    """The files of the language's folder that have its operations on vectors, by the type computed in."""
+    vector_masks: ClassVar[dict[str, str]]
     """The file that has those on masks of a vector's lanes."""
     scale_rows: ClassVar[str] = "scale_rows.hpp"
     """The file that has the product of rows with a factor each."""
@@ -82,14 +88,30 @@ class Cpu(Target):
     scratch_limit: ClassVar[int] = 64 << 20
     """Bytes of tile buffers that one thread may hold."""
 
+    def lanes_of(self, problem: Problem) -> int:
+        """Numbers in one vector, of the type computed in."""
+        return self.lanes * BYTES["float32"] // BYTES[problem.computed]
+
+    def micro_of(self, problem: Problem) -> tuple[int, int]:
+        """Rows and columns of a register block, in the type computed in."""
+        return self.micro[0], self.micro[1] * BYTES["float32"] // BYTES[problem.computed]
+
+    def layout(self, problem: Problem) -> TileLayout:
+        return TileLayout(rows=self.micro[0], cols=self.unroll * self.lanes_of(problem), in_place=True)
+
     def layers(self, problem: Problem, kernel: KernelPlan) -> tuple[str, ...]:
-        vectors = (self.vectors, self.vector_masks) if MASKS & kernel.operations else (self.vectors,)
+        computed = problem.computed
+        masks = (self.vector_masks[computed],) if MASKS & kernel.operations else ()
+        vectors = (*self.vectors[computed], *masks)
         storage = (*self.dtypes[problem.dtype], *vectors, "math.hpp", "storage.hpp", "tiles.hpp")
         some = (name for name, wanted in LAYERS.items() if wanted & kernel.operations)
-        return (*storage, self.scale_rows, *some, "sweep.hpp", "memory.hpp", "threads.hpp")
+        names = (*storage, self.scale_rows, *some, "sweep.hpp", "memory.hpp", "threads.hpp")
+        if computed == "float32":
+            return names
+        return tuple(name for n in names if (name := DOUBLE.get(n, n)))
 
     def fill(self, problem: Problem, schedule: Schedule) -> Schedule:
-        panel = self.micro[1] if schedule.panel is None else schedule.panel
+        panel = self.micro_of(problem)[1] if schedule.panel is None else schedule.panel
         rows, cols = self.tiles(problem, schedule.br) if panel else IN_PLACE_TILES
         hoist = bool(panel) and schedule.order == "q-outer"
         return replace(
@@ -114,7 +136,7 @@ class Cpu(Target):
         keys K, V and Q of a head are fetched while the one before is computed: 15 to 20 percent less time for
         128 keys of D 64, no less for 512, and 2 percent more for 2048 (avx2, one thread).
         """
-        cols = next((round_up(n, self.micro[1]) for n in SHORT_KEYS if key_len <= n), None)
+        cols = next((round_up(n, self.micro_of(problem)[1]) for n in SHORT_KEYS if key_len <= n), None)
         bc = schedule.bc or (cols if not schedule.split_keys else None)
         few = next((n for n in ROW_STEPS if rows <= n), None)
         narrow = schedule.products != "float32"
@@ -148,14 +170,16 @@ class Cpu(Target):
         0.80, causal 0.755 and 0.737, 128 keys 0.57 and 0.47; 2048 of D 128, causal, 0.785 and 0.776.
         """
         rows, d = br or self.tile_rows, max(problem.head_dim, problem.head_dim_v)
-        bc = MOST_COLUMNS
-        while bc > LEAST_COLUMNS and FLOAT * bc * (rows + d) > self.second_level:
+        bc, size = MOST_COLUMNS, BYTES[problem.computed]
+        while bc > LEAST_COLUMNS and size * bc * (rows + d) > self.second_level:
             bc //= 2
         return rows, bc
 
     def check(self, problem: Problem, schedule: Schedule) -> None:
-        if schedule.panel not in (0, self.micro[1]):
-            allowed = f"target {self.name} packs panels of {self.micro[1]} columns, or with 0 none"
+        width = self.micro_of(problem)[1]
+        if schedule.panel not in (0, width):
+            what = "" if problem.computed == "float32" else f" of {problem.computed}"
+            allowed = f"target {self.name} packs panels of {width} columns{what}, or with 0 none"
             raise InvalidArgument("panel", schedule.panel, allowed)
         assert schedule.br is not None and schedule.bc is not None
         if (need := self.scratch(problem, schedule)) > self.scratch_limit:
@@ -175,7 +199,7 @@ class Cpu(Target):
         """Bytes of the tiles that live at once: Q, scaled Q, O, the scores; K and V where a step packs."""
         br, bc, d, dv = schedule.br or 0, schedule.bc or 0, problem.head_dim, problem.head_dim_v
         packed = bc * (d + dv) if schedule.panel and not schedule.hoist_packs else 0
-        return FLOAT * (br * (2 * d + 2 * dv + 2 * bc) + packed)
+        return BYTES[problem.computed] * (br * (2 * d + 2 * dv + 2 * bc) + packed)
 
 
 def columns_of(part: int | None, cols: int) -> int:
@@ -201,8 +225,8 @@ class Avx2(Cpu):
     name = "avx2"
     lanes = 8
     micro = (6, 16)
-    layout = TileLayout(rows=micro[0], cols=Cpu.unroll * lanes, in_place=True)
-    vectors, vector_masks = "avx2.hpp", "avx2_masks.hpp"
+    vectors: ClassVar = {"float32": ("avx2.hpp",), "float64": ("avx2_double.hpp", "exp2_double.hpp")}
+    vector_masks: ClassVar = {"float32": "avx2_masks.hpp", "float64": "avx2_double_masks.hpp"}
     flags = ("-march=x86-64-v3",)
     features = ("avx", "avx2", "fma", "f16c", "bmi1", "bmi2", "abm", "movbe")
 
@@ -213,7 +237,7 @@ class Avx512(Cpu):
     name = "avx512"
     lanes = 16
     micro = (14, 32)
-    layout = TileLayout(rows=micro[0], cols=Cpu.unroll * lanes, in_place=True)
-    vectors, vector_masks = "avx512.hpp", "avx512_masks.hpp"
+    vectors: ClassVar = {"float32": ("avx512.hpp",), "float64": ("avx512_double.hpp", "exp2_double.hpp")}
+    vector_masks: ClassVar = {"float32": "avx512_masks.hpp", "float64": "avx512_double_masks.hpp"}
     flags = ("-march=x86-64-v4", "-mprefer-vector-width=512")
     features = (*Avx2.features, "avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl")

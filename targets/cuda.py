@@ -49,7 +49,6 @@ class Cuda(Target):
     language = "cuda"
     suffix = ".cu"
     dtypes: ClassVar = {"float32": (), "float16": ("float16.cuh",), "bfloat16": ("bfloat16.cuh",)}
-    layout = TileLayout(odd=True)
     block_threads = 128
     architectures: ClassVar[tuple[str, ...]] = ("sm_80", "sm_90")
     shared_limit: ClassVar[int] = 163 << 10
@@ -58,6 +57,9 @@ class Cuda(Target):
     """What tiles that the target chooses may take: they run on every GPU from sm_80 on."""
     side: ClassVar[int] = 64
     """Rows and columns of a tile of scores where there is room: 32 elements of it for each thread."""
+
+    def layout(self, problem: Problem) -> TileLayout:
+        return TileLayout(odd=True)
 
     def layers(self, problem: Problem, kernel: KernelPlan) -> tuple[str, ...]:
         some = ("scalars.cuh", "masks.cuh") if MASKS & kernel.operations else ()

@@ -180,6 +180,9 @@ def call(
 ) -> tuple[np.ndarray, np.ndarray]:
     """O and lse, which hold NaN before: what a kernel leaves unwritten shows."""
     shape = (*x.q.shape[:3], x.v.shape[3])
-    out, lse = np.full(shape, np.nan, STORAGE[kernel.problem.dtype]), np.full(shape[:3], np.nan, np.float32)
+    out, lse = (
+        np.full(shape, np.nan, STORAGE[kernel.problem.dtype]),
+        np.full(shape[:3], np.nan, STORAGE[kernel.problem.computed]),
+    )
     given = {"out": out, "lse": lse} | outputs
     return kernel(x.q, x.k, x.v, scale=x.scale, threads=threads, **given)

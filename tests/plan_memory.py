@@ -16,6 +16,8 @@ from flashgen.plan.model import KernelPlan, Operand, Statement
 from flashgen.targets.base import TileLayout
 
 WORD = 4  # bytes
+WORDS = {"f32": 1, "f64": 2, "index": 2}
+"""Of an element."""
 PLACED = ("row", "tile", "packed", "span")
 IN_STEP = ("tile_sweep", "tile_scale_rows", "copy")
 """Operations that read an element, or a value of a row, before they write the same one."""
@@ -146,21 +148,20 @@ class Memory:
 
         count = {
             "row": lambda: padded(o.shape[0], self.layout.cols),
-            "span": lambda: 4 * padded(o.shape[0], self.layout.rows),
+            "span": lambda: 2 * padded(o.shape[0], self.layout.rows),
             "tile": lambda: padded(o.shape[0], self.layout.rows) * o.stride,
             "packed": lambda: int(np.prod(o.shape)),
         }[o.kind]()
-        return slice(o.offset // WORD, o.offset // WORD + count)
+        return slice(o.offset // WORD, o.offset // WORD + count * WORDS[o.element])
 
     def elements(self, o: Operand) -> slice | np.ndarray:
         """Words that belong to it, without padding."""
-        start = o.offset // WORD
+        start, size = o.offset // WORD, WORDS[o.element]
         if o.kind == "tile":
             rows, cols = o.shape
-            return start + np.arange(rows)[:, None] * o.stride + np.arange(cols)
-        if o.kind == "span":
-            return slice(start, start + 4 * o.shape[0])
-        return slice(start, start + int(np.prod(o.shape)))
+            return start + np.arange(rows)[:, None] * o.stride * size + np.arange(cols * size)
+        count = 2 * o.shape[0] if o.kind == "span" else int(np.prod(o.shape))
+        return slice(start, start + count * size)
 
 
 def names(s: Statement) -> set[str]:

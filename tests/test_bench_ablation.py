@@ -84,7 +84,7 @@ def code(emitted: Emitted) -> str:
 
 @pytest.mark.parametrize("target", [Avx2(), Avx512()], ids=lambda target: target.name)
 def test_rows_whose_factor_is_1_are_left_alone_unless_that_is_switched_off(target: Cpu) -> None:
-    whole, skipping = Ablated(1, target).emit(CASE)[0].source, "if (factor[r] != 1.0f)"
+    whole, skipping = Ablated(1, target).emit(CASE)[0].source, "if (factor[r] != real(1))"
     without = Ablated(1, target, "rescale-skip").emit(CASE)[0].source
     assert skipping in whole
     assert skipping not in without

@@ -98,7 +98,10 @@ REFUSED = {
         ("emit", "--order", "kv-outer", "--split-keys", "64"),
         r"split_keys is 64; it needs lazy_rescale and order 'q-outer'",
     ),
-    "dtype": (("emit", "--dtype", "float64"), r"dtype is 'float64'; one of 'float32', 'float16', 'bfloat16'"),
+    "dtype": (
+        ("emit", "--dtype", "float8"),
+        r"dtype is 'float8'; one of 'float32', 'float16', 'bfloat16', 'float64'",
+    ),
     "head dim": (("emit", "-d", "0"), r"head_dim is 0; a whole number of at least 1"),
     "value dim": (("emit", "--head-dim-v", "0"), r"head_dim_v is 0; a whole number of at least 1"),
     "tile": (("emit", "--br", "-4"), r"br is -4; a whole number of at least 1"),

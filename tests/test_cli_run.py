@@ -166,17 +166,13 @@ REFUSED = {
         r"v.shape is \(2, 2, 36, 5\); \(2, 2, 37, 5\) is allowed",
     ),
     "rank": ({"k": np.ones((2, 37, 8), F)}, (), r"k.shape is \(2, 37, 8\); four dimensions are allowed"),
-    "dtype": (
-        {"q": np.ones((2, 4, 13, 8))},
-        (),
-        r"q.dtype is '<f8'; native float32, .* --dtype float32 makes it",
-    ),
+    "dtype": ({"q": np.ones((2, 4, 13, 8), "g")}, (), r"q.dtype is '<f16'; .*; --dtype float32 makes it"),
     "byte order": ({"q": np.ones((2, 4, 13, 8), ">f4")}, (), r"q.dtype is '>f4'; native float32"),
     "half": ({"q": np.ones((2, 4, 13, 8), np.float16)}, (), r"k.dtype is '<f4'; native float16 is allowed"),
     "no type": (
         {},
         ("--dtype", "float8"),
-        r"dtype is 'float8'; one of 'float32', 'float16', 'bfloat16'",
+        r"dtype is 'float8'; one of 'float32', 'float16', 'bfloat16', 'float64'",
     ),
     "integers": (
         {"q": np.ones((2, 4, 13, 8), int)},
@@ -193,7 +189,7 @@ REFUSED = {
         ("--dtype", "bfloat16", "--out", "o.npz"),
         r"out is 'o.npz'; a name that ends in .safetensors is allowed for bfloat16",
     ),
-    "mixed": ({"k": np.ones((2, 2, 37, 8))}, (), r"k.dtype is '<f8'; native float32, float16"),
+    "mixed": ({"k": np.ones((2, 2, 37, 8))}, (), r"k.dtype is '<f8'; native float32 is allowed"),
     "head dim": ({"q": np.ones((2, 4, 13, 0), F)}, (), r"head_dim is 0; a whole number"),
     "objects": ({"q": np.array([None])}, (), r"FILE is 'in.npz'; a .npz file of numbers is allowed"),
     "scale": ({}, ("--scale", "nan"), r"scale is nan; 0 is allowed, or a finite"),
@@ -335,22 +331,25 @@ def test_broken_npy(folder: Path) -> None:
         assert re.match(f"error: {message}", done.stderr), done.stderr
 
 
-def test_16_bit_files(folder: Path, arrays: dict[str, np.ndarray]) -> None:
-    """bfloat16 and float16 in .safetensors, bfloat16 as bytes in .npz, and float32 that is rounded: one O."""
-    for dtype in (bfloat16, np.float16):
-        narrow = {name: array.astype(dtype) for name, array in arrays.items()}
-        save_file(narrow, "narrow.safetensors")
-        np.savez("narrow.npz", **narrow)
+def test_files_of_other_types(folder: Path, arrays: dict[str, np.ndarray]) -> None:
+    """In .safetensors, in .npz (bfloat16 as bytes), and float32 that becomes that type: one O."""
+    for dtype in (bfloat16, np.float16, np.float64):
+        other = {name: array.astype(dtype) for name, array in arrays.items()}
+        save_file(other, "other.safetensors")
+        np.savez("other.npz", **other)
         name = np.dtype(dtype).name
-        want, _ = wanted(narrow)
-        for args in (("narrow.safetensors",), ("narrow.npz", "--dtype", name), ("qkv.npz", "--dtype", name)):
+        want, want_lse = wanted(other)
+        for args in (("other.safetensors",), ("other.npz", "--dtype", name), ("qkv.npz", "--dtype", name)):
             done = run(*args, "--out", "o.safetensors", "--repeat", "1")
             assert done.exit_code == 0, done.stderr
             assert f" {name}, scale" in done.stdout
             with safe_open("o.safetensors", "numpy") as file:
-                assert file.get_slice("o").get_dtype() == {"bfloat16": "BF16", "float16": "F16"}[name]
+                stored = {"bfloat16": "BF16", "float16": "F16", "float64": "F64"}[name]
+                assert file.get_slice("o").get_dtype() == stored
                 assert file.get_tensor("o").tobytes() == want.tobytes()
-                assert file.get_tensor("lse").dtype == F
+                np.testing.assert_array_equal(file.get_tensor("lse"), want_lse, strict=True)
+    errors = [float(x) for x in re.findall(r"error of \w+\s+(\S+),", done.stdout)]
+    assert len(errors) == 2 and max(errors) < 1e-14, "float64's, beside a reference of more"
 
 
 def test_without_the_package_of_bfloat16(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

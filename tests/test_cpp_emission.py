@@ -17,7 +17,7 @@ from flashgen.runtime.cpu import CpuKernel
 from flashgen.schedule import FA1, FA2, Schedule
 from flashgen.targets.cpu import Avx2, Cpu
 from tests.compiled import TARGETS, Build, call, combinations, kernels, pairwise, tiles
-from tests.strategies import Inputs, make_inputs
+from tests.strategies import Inputs, make_inputs, rounded
 
 PRIMES = (5, 257, 401, 1021)
 HEADS = ((1, 2, 2), (2, 4, 2), (1, 4, 1), (1, 3, 1), (2, 1, 1))
@@ -38,7 +38,8 @@ def cases() -> list[Case]:
     found += [(Problem(64, causal=causal), 37, 70) for causal in ALIGNMENTS[:2]]
     found += [(Problem(64, causal="top-left"), 5, 7)]
     found += [(Problem(64, None, "float16", "bottom-right"), None, None)]
-    found += [(Problem(80, None, "bfloat16"), 37, 70)]
+    found += [(Problem(80, None, "bfloat16"), 37, 70), (Problem(80, None, "float64", "top-left"), 37, 70)]
+    found += [(Problem(64, None, "float64", "bottom-right"), None, None)]
     for n, head_dim in enumerate(d for d in HEAD_DIMS if d != 64):
         found.append((Problem(head_dim, causal=ALIGNMENTS[n % 3]), None, None))
         found.append((Problem(head_dim, causal=ALIGNMENTS[(n + 1) % 3]), *((5, 7), (37, 70))[n % 2]))
@@ -61,7 +62,7 @@ def lengths(br: int, bc: int) -> list[tuple[int, int]]:
 @cache
 def expected(problem: Problem, n: int, nq: int, nk: int) -> tuple[Inputs, np.ndarray, np.ndarray, Bound]:
     """Random inputs with the n-th of the head counts; O and lse, and how far off they may be."""
-    scale = float(np.float32(problem.head_dim**-0.5))
+    scale = rounded(problem, problem.head_dim**-0.5)
     x = make_inputs(problem, "plain", (*HEADS[n % len(HEADS)], nq, nk), scale, seed=n)
     return x, *attention(problem, x.q, x.k, x.v, scale), bound(problem, x.q, x.k, x.v, scale)
 
@@ -100,6 +101,9 @@ def test_any_head_dimension(target: Cpu) -> None:
         for n, (d, dv) in enumerate([*((d, d) for d in UNROUNDED), *UNEQUAL])
     ]
     problems += [Problem(7, 100, "float16"), Problem(33, 1, "bfloat16", "bottom-right")]
+    problems += [
+        Problem(d, dv, "float64", ALIGNMENTS[d % 3]) for d, dv in ((1, 1), (3, 9), (7, 100), (33, 1), (8, 17))
+    ]
     some = pairwise(20, 40)
     wanted = tuple((problem, some[n % 4]) for n, problem in enumerate(problems))
     for kernel in kernels(Build(target), wanted):

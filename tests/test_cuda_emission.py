@@ -131,7 +131,7 @@ def test_any_problem_with_any_schedule(data: st.DataObject):
     """Small extents, many of them equal, so that values of all kinds follow each other in one buffer."""
     plain = {"panel": 0, "hoist_packs": False, "group_rows": False, "split_keys": 0}
     plain |= {"fetch_ahead": False, "products": "float32"}
-    problem, schedule = data.draw(problems()), replace(data.draw(schedules()), **plain)
+    problem, schedule = data.draw(problems(dtypes=DTYPES)), replace(data.draw(schedules()), **plain)
     tested = emitted(problem, schedule)
     for _ in range(3):
         tested.check(data.draw(inputs(problem, schedule.br or 0, schedule.bc or 0)))

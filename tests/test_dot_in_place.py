@@ -22,8 +22,18 @@ from flashgen.targets import find
 from flashgen.targets.cpu import Cpu
 from tests.compiled import TARGETS, Build, around, call, combinations, kernels, library, pairwise
 from tests.guarded import exit_status, place
-from tests.strategies import OFFSETS, make_inputs
-from tests.test_tile_layer import Tensor, arrays, c_argument, inside, spans_of, tensor
+from tests.strategies import OFFSETS, STORAGE, make_inputs
+from tests.test_tile_layer import (
+    COMPUTED,
+    NEAR,
+    Tensor,
+    arrays,
+    c_argument,
+    inside,
+    spans_of,
+    tensor,
+    variant,
+)
 
 R, N, D = 31, 47, 37
 """Rows on the left, rows of the array's tile, and its columns: no multiples of anything."""
@@ -40,33 +50,34 @@ void set_spans(void *spans, const isize *lo, const isize *hi) {
   for (isize r = 0; r < R; ++r) s.set(r, 0, lo[r], hi[r], N);
 }
 void scores(void *out, void *a, const flashgen_tensor *t, isize first, void *spans, int accumulate) {
-  const View<float> b = view(array<float, 2>(t), {first, 0}, N);
+  const View<real> b = view(array<real, 2>(t), {first, 0}, N);
   if (!spans) return product_transposed<false>(Scores(out), Wide(a), b, Whole<N>());
   if (!accumulate) product_transposed<false>(Scores(out), Wide(a), b, Spans<R>(spans));
   if (accumulate) product_transposed<true>(Scores(out), Wide(a), b, Spans<R>(spans));
 }
 void values(void *out, void *a, const flashgen_tensor *t, isize first, void *spans, int accumulate) {
-  const View<float> b = view(array<float, 2>(t), {first, 0}, N);
+  const View<real> b = view(array<real, 2>(t), {first, 0}, N);
   if (!spans) return product<false>(Wide(out), Scores(a), b, Whole<N>());
   if (!accumulate) product<false>(Wide(out), Scores(a), b, Spans<R>(spans));
   if (accumulate) product<true>(Wide(out), Scores(a), b, Spans<R>(spans));
 }
 }
 """
-EACH = pytest.mark.parametrize(
-    "layer", [Build(t) for t in TARGETS] + [Build(TARGETS[1], emulated=True)], indirect=True, ids=str
-)
+BUILDS = [*(Build(t) for t in TARGETS), Build(TARGETS[1], emulated=True)]
+EACH = pytest.mark.parametrize("layer", [*product(BUILDS, COMPUTED)], indirect=True, ids=variant)
 each_target = pytest.mark.parametrize("target", TARGETS, ids=lambda t: t.name)
 FIRST = (0, 1, 40, 79, 80, 90)
 """Rows at which tiles begin in an array of 80: from whole ones to one that is outside."""
 
 
 class Layer:
-    """The layer of one target."""
+    """The layer of one target, in one type computed in."""
 
-    def __init__(self, build: Build):
-        self._lib = ctypes.CDLL(str(library(around(PROGRAM, build.target, panel=0), build)))
+    def __init__(self, build: Build, computed: str):
+        self._lib = ctypes.CDLL(str(library(around(PROGRAM, build.target, computed, panel=0), build)))
         self.rows, self.cols = self._lib.sizes(0), self._lib.sizes(1)
+        self.real = STORAGE[computed]
+        self.near = NEAR[computed]
 
     def __call__(self, name: str, *arguments: np.ndarray | Tensor | int) -> None:
         function = self._lib[name]
@@ -76,7 +87,7 @@ class Layer:
     def tile(self, values: np.ndarray) -> np.ndarray:
         """In the layout of tiles; the padding holds NaN."""
         rows, cols = (-(-n // to) * to for n, to in zip(values.shape, (self.rows, self.cols), strict=True))
-        padded = np.full((rows, cols), np.nan, np.float32)
+        padded = np.full((rows, cols), np.nan, self.real)
         padded[: values.shape[0], : values.shape[1]] = values
         return padded
 
@@ -88,7 +99,7 @@ class Layer:
 
 @pytest.fixture
 def layer(request: pytest.FixtureRequest) -> Layer:
-    return made(request.param)
+    return made(*request.param)
 
 
 made = cache(Layer)
@@ -96,7 +107,7 @@ made = cache(Layer)
 
 def there(array: np.ndarray, first: int) -> np.ndarray:
     """The tile of N rows from ``first`` on, 0 beyond the array."""
-    tile = np.zeros((N, array.shape[1]), np.float32)
+    tile = np.zeros((N, array.shape[1]), array.dtype)
     tile[: max(0, min(N, len(array) - first))] = array[first : first + N]
     return tile
 
@@ -111,13 +122,13 @@ def test_constants_are_the_programs(layer: Layer) -> None:
 def test_scores(layer: Layer, accumulate: int) -> None:
     """In the span they are the products, 0 where the array ends; outside nothing is written."""
     rng = np.random.default_rng(0)
-    a, start = (rng.normal(size=shape).astype(np.float32) for shape in ((R, D), (R, N)))
-    stored = arrays(np.float32, 80, D)
+    a, start = (rng.normal(size=shape).astype(layer.real) for shape in ((R, D), (R, N)))
+    stored = arrays(layer.real, 80, D)
     for first, array, (lo, hi) in zip(FIRST * 20, stored * 20, spans_of(N) * 7, strict=False):
         wanted, out = inside(lo, hi, N), layer.tile(start)
         layer("scores", out, layer.tile(a), tensor(array), first, layer.spans(lo, hi), accumulate)
-        want = a.astype(np.float64) @ there(array, first).T + start * accumulate
-        np.testing.assert_allclose(out[:R, :N], np.where(wanted, want, start), atol=1e-4)
+        want = a.astype(np.longdouble) @ there(array, first).T + start * accumulate
+        np.testing.assert_allclose(out[:R, :N], np.where(wanted, want, start), **layer.near)
 
 
 @EACH
@@ -125,38 +136,39 @@ def test_scores(layer: Layer, accumulate: int) -> None:
 def test_values(layer: Layer, accumulate: int) -> None:
     """What is outside a row's span is NaN on the left, and on the right where no row sees it."""
     rng = np.random.default_rng(1)
-    a, start = (rng.normal(size=shape).astype(np.float32) for shape in ((R, N), (R, D)))
+    a, start = (rng.normal(size=shape).astype(layer.real) for shape in ((R, N), (R, D)))
     for first, number, (lo, end) in zip(FIRST * 20, [*range(5)] * 20, spans_of(N) * 7, strict=False):
         hi = np.maximum(lo, np.minimum(end, max(0, 80 - first)))
-        seen, array = inside(lo, hi, N), arrays(np.float32, 80, D)[number]
-        want = np.where(seen, a, 0).astype(np.float64) @ there(array, first) + start * accumulate
+        seen, array = inside(lo, hi, N), arrays(layer.real, 80, D)[number]
+        want = np.where(seen, a, 0).astype(np.longdouble) @ there(array, first) + start * accumulate
         unseen = np.ones(80, bool)
         unseen[first : first + N] = ~seen.any(axis=0)[: max(0, 80 - first)]
         array[unseen] = np.nan
         out = layer.tile(start)
         left = layer.tile(np.where(seen, a, np.nan))
         layer("values", out, left, tensor(array), first, layer.spans(lo, hi), accumulate)
-        np.testing.assert_allclose(out[:R, :D], want, atol=1e-4)
+        np.testing.assert_allclose(out[:R, :D], want, **layer.near)
 
 
 @EACH
 def test_without_spans(layer: Layer) -> None:
     rng = np.random.default_rng(2)
-    q, p = rng.normal(size=(R, D)).astype(np.float32), rng.normal(size=(R, N)).astype(np.float32)
-    for first, array in product(FIRST, arrays(np.float32, 80, D)):
+    q, p = (rng.normal(size=shape).astype(layer.real) for shape in ((R, D), (R, N)))
+    for first, array in product(FIRST, arrays(layer.real, 80, D)):
         s, o = layer.tile(np.full((R, N), np.nan)), layer.tile(np.full((R, D), np.nan))
         layer("scores", s, layer.tile(q), tensor(array), first, 0, 0)
         layer("values", o, layer.tile(p), tensor(array), first, 0, 0)
-        np.testing.assert_allclose(s[:R, :N], q.astype(np.float64) @ there(array, first).T, atol=1e-4)
-        np.testing.assert_allclose(o[:R, :D], p.astype(np.float64) @ there(array, first), atol=1e-4)
+        keys = there(array, first).astype(np.longdouble)
+        np.testing.assert_allclose(s[:R, :N], q @ keys.T, **layer.near)
+        np.testing.assert_allclose(o[:R, :D], p @ keys, **layer.near)
 
 
 @EACH
 def test_a_number_depends_on_its_row_and_its_key_alone(layer: Layer) -> None:
     """To the bit: whatever rows it is computed with, and wherever spans begin and end."""
     rng = np.random.default_rng(3)
-    q, p = rng.normal(size=(R, D)).astype(np.float32), rng.normal(size=(R, N)).astype(np.float32)
-    array = arrays(np.float32, 80, D)[0]
+    q, p = (rng.normal(size=shape).astype(layer.real) for shape in ((R, D), (R, N)))
+    array = arrays(layer.real, 80, D)[0]
     whole = layer.tile(np.zeros((R, N)))
     layer("scores", whole, layer.tile(q), tensor(array), 0, 0, 0)
     for lo, hi in spans_of(N):
@@ -178,10 +190,11 @@ DIMS = [(1, 1), (3, 8), (8, 3), (16, 17), (24, 40), (33, 64), (128, 128), (300, 
 def of_all_dims(target: Cpu) -> list[CpuKernel]:
     """Head dims around vectors and register blocks, rows around their groups."""
     wanted = [
-        (Problem(d, dv, causal=ALIGNMENTS[n % 3]), replace(combinations()[n], br=br, bc=bc, panel=0))
+        (Problem(d, dv, dtype, ALIGNMENTS[n % 3]), replace(combinations()[n], br=br, bc=bc, panel=0))
         for n, ((d, dv), br, bc) in enumerate(
             zip(DIMS, (1, 2, 3, 4, 5, 8, 4, 7), (1, 5, 16, 24, 40, 33, 64, 17), strict=True)
         )
+        for dtype in ("float32", "float64")
     ]
     return kernels(Build(target), tuple(wanted))
 
@@ -233,11 +246,18 @@ def test_guard_pages(target: Cpu, at_end: bool) -> None:
 
 @each_target
 def test_panels_are_the_targets_or_none(target: Cpu) -> None:
-    for panel in (0, target.micro[1]):
-        assert target.complete(Problem(8), Schedule(panel=panel)).panel == panel
-    allowed = f"panel is 3; target {target.name} packs panels of {target.micro[1]} columns, or with 0 none"
-    with pytest.raises(InvalidArgument, match=allowed):
-        target.complete(Problem(8), Schedule(panel=3))
+    """Half as wide for float64, which has half as many numbers in a vector."""
+    for dtype, width, what in (
+        ("float32", target.micro[1], ""),
+        ("float64", target.micro[1] // 2, " of float64"),
+    ):
+        problem = Problem(8, dtype=dtype)
+        for panel in (0, width):
+            assert target.complete(problem, Schedule(panel=panel)).panel == panel
+        assert target.complete(problem, Schedule()).panel == width
+        allowed = f"panel is 3; target {target.name} packs panels of {width} columns{what}, or with 0 none"
+        with pytest.raises(InvalidArgument, match=allowed):
+            target.complete(problem, Schedule(panel=3))
 
 
 @each_target
@@ -274,4 +294,4 @@ def test_a_transposed_right_side_over_a_part_of_it_is_refused() -> None:
     }"""
     plan(parse(text), TileLayout(2, 4), ())
     with pytest.raises(CannotEmit, match="transposed right side, over a part of its columns"):
-        plan(parse(text), find("avx2").layout, ())
+        plan(parse(text), find("avx2").layout(Problem(4)), ())

@@ -14,7 +14,7 @@ from flashgen.schedule import Schedule
 from flashgen.targets.cpu import Cpu
 from tests.compiled import TARGETS, Build, all_combinations, call, kernels, pairwise
 from tests.faults import Case, cases
-from tests.strategies import OFFSETS, Inputs, logits, make_inputs
+from tests.strategies import OFFSETS, Inputs, logits, make_inputs, rounded
 
 D, DV, BR, BC = 24, 40, 20, 40
 """As in tests/test_cpp_emission.py: neither is a multiple of a vector, Br not of a register block."""
@@ -37,7 +37,7 @@ def inputs(causal: str | None, nq: int = NQ, nk: int = NK, kind: str = "plain") 
 
 def check(kernel: CpuKernel, x: Inputs) -> None:
     """Within the one bound of the reference."""
-    p, scale = kernel.problem, float(np.float32(x.scale))
+    p, scale = kernel.problem, rounded(kernel.problem, x.scale)
     with np.errstate(invalid="ignore"):
         bound(p, x.q, x.k, x.v, scale).check(*call(kernel, x), *attention(p, x.q, x.k, x.v, scale))
 

@@ -16,11 +16,11 @@ from flashgen.reference import attention, bound
 from flashgen.runtime.cpu import CpuKernel
 from flashgen.targets.cpu import Cpu
 from tests.compiled import TARGETS, Build, all_combinations, call
-from tests.strategies import KINDS, Inputs, lengths, make_inputs
+from tests.strategies import KINDS, Inputs, lengths, make_inputs, rounded
 
 D, DV, BR, BC = 24, 40, 20, 40
-SHAPES = ((D, DV, BR, BC), (5, 3, 5, 7))
-"""D, Dv, Br, Bc: those of tests/test_hostile.py, and tiles smaller than a register block."""
+SHAPES = ((D, DV, BR, BC, "float32"), (5, 3, 5, 7, "float32"), (9, 12, 20, 24, "float64"))
+"""D, Dv, Br, Bc: those of tests/test_hostile.py, and tiles smaller than a register block; and a type."""
 
 each_target = pytest.mark.parametrize("target", TARGETS, ids=lambda t: t.name)
 
@@ -28,20 +28,20 @@ each_target = pytest.mark.parametrize("target", TARGETS, ids=lambda t: t.name)
 @cache
 def alike(target: Cpu, causal: str | None, shape: int) -> list[CpuKernel]:
     """All combinations for one problem and one size of tiles."""
-    d, dv, br, bc = SHAPES[shape]
-    return all_combinations(Build(target), Problem(d, dv, causal=causal), br, bc)
+    d, dv, br, bc, dtype = SHAPES[shape]
+    return all_combinations(Build(target), Problem(d, dv, dtype, causal), br, bc)
 
 
 @st.composite
 def cases(draw, causal: Iterable[str | None] = ALIGNMENTS, kinds: Iterable[str] = ("plain",), keys: int = 0):
     """A function from a target to kernels of one problem, and inputs for them with at least so many keys."""
     mask, shape = draw(st.sampled_from(list(causal))), draw(st.integers(0, len(SHAPES) - 1))
-    d, dv, br, bc = SHAPES[shape]
+    d, dv, br, bc, dtype = SHAPES[shape]
     hkv, group = draw(st.sampled_from(((1, 1), (2, 1), (1, 4), (2, 3))))
     nq, nk = draw(lengths(br)), draw(lengths(bc).filter(lambda n: n >= keys))
     sizes = (draw(st.integers(1, 2)), hkv * group, hkv, nq, nk)
     scale = draw(st.sampled_from((0.25, 1.0, -0.7, 0.0)))
-    problem, seed = Problem(d, dv, causal=mask), draw(st.integers(0, 2**32 - 1))
+    problem, seed = Problem(d, dv, dtype, mask), draw(st.integers(0, 2**32 - 1))
     x = make_inputs(problem, draw(st.sampled_from(list(kinds))), sizes, scale, seed)
     return (lambda target: alike(target, mask, shape)), x
 
@@ -62,7 +62,7 @@ def assert_same_bits(
 
 def assert_close(kernel: CpuKernel, x: Inputs, got: tuple, want: tuple) -> None:
     """Two results for the same attention are within the one bound of each other."""
-    bound(kernel.problem, x.q, x.k, x.v, float(np.float32(x.scale))).check(*got, *want)
+    bound(kernel.problem, x.q, x.k, x.v, rounded(kernel.problem, x.scale)).check(*got, *want)
 
 
 @each_target
@@ -101,7 +101,7 @@ def test_one_visible_key_gives_its_value_to_the_bit(target, case, data):
     """However far its logit; -0.0 becomes 0.0."""
     alternatives, x = case
     size = data.draw(st.sampled_from((1.0, 1e-30, 1e10, 1e18)))
-    y = replace(x, q=x.q[:, :, :1] * np.float32(size))
+    y = replace(x, q=x.q[:, :, :1] * x.q.dtype.type(size))
     if all(k.problem.causal is None for k in alternatives(target)):
         y = replace(y, k=y.k[:, :, :1], v=y.v[:, :, :1])
     group = x.q.shape[1] // x.k.shape[1]
@@ -115,7 +115,7 @@ def test_one_visible_key_gives_its_value_to_the_bit(target, case, data):
 def test_constant_values_stay(target, case, data):
     alternatives, x = case
     kernel = one_of(alternatives(target), data)
-    value = np.float32(data.draw(st.sampled_from((1.0, -3.7, 1e20, 1e-20, 0.0))))
+    value = x.v.dtype.type(data.draw(st.sampled_from((1.0, -3.7, 1e20, 1e-20, 0.0))))
     y = replace(x, v=np.full_like(x.v, value))
     o, lse = call(kernel, y)
     assert_close(kernel, y, (o, lse), (np.where(np.isinf(lse), 0, value)[..., None] + 0 * o, lse))
@@ -143,7 +143,7 @@ def test_shifting_all_logits_shifts_lse_and_nothing_else(target, case, data):
     far[..., 0] += 256
     near, shifted = replace(x, q=q, k=k, scale=0.25), replace(x, q=q, k=far, scale=0.25)
     o, lse = call(kernel, near)
-    assert_close(kernel, shifted, call(kernel, shifted), (o, lse.astype(np.float64) + 64))
+    assert_close(kernel, shifted, call(kernel, shifted), (o, lse.astype(np.longdouble) + 64))
 
 
 @each_target
@@ -155,10 +155,10 @@ def test_appended_keys_that_no_row_sees_change_no_bit(target, case, data):
     extra = data.draw(st.integers(1, 2 * BC + 1))
     short = max(rows - keys, 0)  # as many are still seen by the last rows: give these to both
     rng = np.random.default_rng(1)
-    k, v = (np.concatenate([a, rng.normal(size=(*a.shape[:2], short, a.shape[3])).astype(np.float32)], axis=2)
+    k, v = (np.concatenate([a, rng.normal(size=(*a.shape[:2], short, a.shape[3])).astype(a.dtype)], axis=2)
             for a in (x.k, x.v))  # fmt: skip
     base = replace(x, k=k, v=v)
-    bad = rng.choice(np.array([np.nan, np.inf, -np.inf], np.float32), (2, *k.shape[:2], extra, max(D, DV)))
+    bad = rng.choice(np.array([np.nan, np.inf, -np.inf], k.dtype), (2, *k.shape[:2], extra, max(D, DV)))
     k, v = (np.concatenate([a, b[..., : a.shape[3]]], axis=2) for a, b in zip((k, v), bad, strict=True))
     assert_same_bits(call(kernel, replace(x, k=k, v=v)), call(kernel, base), kernel)
 
@@ -171,12 +171,12 @@ def test_parts_merge_by_their_lse(target, case, data):
     kernel = one_of(alternatives(target), data)
     n = data.draw(st.integers(0, x.k.shape[2]))
     parts = [call(kernel, replace(x, k=x.k[:, :, s], v=x.v[:, :, s])) for s in (slice(n), slice(n, None))]
-    (o1, lse1), (o2, lse2) = ((o.astype(np.float64), lse.astype(np.float64)) for o, lse in parts)
+    (o1, lse1), (o2, lse2) = ((o.astype(np.longdouble), lse.astype(np.longdouble)) for o, lse in parts)
     lse = np.logaddexp(lse1, lse2)
     top = np.where(np.isinf(lse), 0, lse)
     weights = (np.exp(part - top)[..., None] for part in (lse1, lse2))
     merged = sum(w * o for w, o in zip(weights, (o1, o2), strict=True))
-    scale = float(np.float32(x.scale))
+    scale = rounded(kernel.problem, x.scale)
     assert_close(kernel, x, (merged, lse), attention(kernel.problem, x.q, x.k, x.v, scale))
 
 
@@ -202,7 +202,7 @@ def test_all_keys_twice_is_ln_2_in_lse(target: Cpu) -> None:
     twice = replace(x, k=np.concatenate([x.k, x.k], axis=2), v=np.concatenate([x.v, x.v], axis=2))
     for kernel in alike(target, None, 0):
         o, lse = call(kernel, x)
-        assert_close(kernel, twice, call(kernel, twice), (o, lse.astype(np.float64) + np.log(2)))
+        assert_close(kernel, twice, call(kernel, twice), (o, lse.astype(np.longdouble) + np.log(2)))
 
 
 @each_target

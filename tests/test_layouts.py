@@ -20,19 +20,23 @@ from tests.strategies import Inputs, make_inputs
 
 each_target = pytest.mark.parametrize("target", TARGETS, ids=lambda t: t.name)
 PROBLEMS = (Problem(24, 40, causal="bottom-right"), Problem(7, 3))
-NARROW = (Problem(24, 40, "bfloat16", "bottom-right"), Problem(7, 3, "float16"))
+OTHERS = (
+    Problem(24, 40, "bfloat16", "bottom-right"),
+    Problem(7, 3, "float16"),
+    Problem(7, 9, "float64", "top-left"),
+)
 
 
 @cache
 def some(target: Cpu) -> list[CpuKernel]:
     """D that are whole vectors and that are not; both orders, tiles that are no multiples of anything.
 
-    Each of the narrow types has one kernel, and so has each problem in place.
+    Each of the other types has one kernel, and so has each problem in place.
     """
     schedules, in_place = pairwise(20, 40), pairwise(5, 40, panel=0)
     wanted = [(problem, schedule) for problem in PROBLEMS for schedule in schedules]
-    wanted += [(problem, schedules[n]) for n, problem in enumerate(NARROW)]
-    wanted += [(problem, in_place[n % len(in_place)]) for n, problem in enumerate((*PROBLEMS, *NARROW))]
+    wanted += [(problem, schedules[n]) for n, problem in enumerate(OTHERS)]
+    wanted += [(problem, in_place[n % len(in_place)]) for n, problem in enumerate((*PROBLEMS, *OTHERS))]
     return kernels(Build(target), tuple(wanted))
 
 
@@ -94,7 +98,7 @@ def test_layouts_of_outputs(target: Cpu, layout: str) -> None:
         want = call(kernel, x)
         shape = want[0].shape
         out = LAYOUTS[layout](np.full(shape, 7, want[0].dtype))
-        lse = every_second(np.full(shape[:3], 7, np.float32))
+        lse = every_second(np.full(shape[:3], 7, want[1].dtype))
         o, _ = call(kernel, x, out=out, lse=lse)
         assert np.array_equal(o, want[0])
         assert np.array_equal(lse, want[1])

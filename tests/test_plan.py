@@ -14,12 +14,16 @@ from flashgen.targets.base import Target, TileLayout
 from tests.compiled import combinations
 from tests.plan_memory import Memory, loops
 
-CASES = list(product(TARGETS.values(), ALIGNMENTS, range(8)))
+CASES = [
+    (Problem(5, 3, dtype, causal), target, combination)
+    for target, causal, combination in product(TARGETS.values(), ALIGNMENTS, range(8))
+    for dtype in ("float32", "float64")
+    if dtype in target.dtypes
+]
 
 
-def made(target: Target, causal: str | None, combination: int, br: int = 7, bc: int = 9) -> KernelPlan:
-    problem, schedule = Problem(5, 3, causal=causal), combinations(br, bc)[combination]
-    return kernel_plan(problem, target.complete(problem, schedule), target)
+def made(problem: Problem, target: Target, combination: int, br: int = 7, bc: int = 9) -> KernelPlan:
+    return kernel_plan(problem, target.complete(problem, combinations(br, bc)[combination]), target)
 
 
 def simulate(kernel: KernelPlan, layout: TileLayout) -> None:
@@ -29,15 +33,17 @@ def simulate(kernel: KernelPlan, layout: TileLayout) -> None:
         Memory(kernel, layout, dict(zip(counters, turns, strict=True))).run()
 
 
-@pytest.mark.parametrize(("target", "causal", "combination"), CASES, ids=lambda x: getattr(x, "name", str(x)))
-def test_every_read_finds_what_was_written(target: Target, causal: str | None, combination: int) -> None:
-    simulate(made(target, causal, combination), target.layout)
+@pytest.mark.parametrize(
+    ("problem", "target", "combination"), CASES, ids=lambda x: getattr(x, "name", str(x))
+)
+def test_every_read_finds_what_was_written(problem: Problem, target: Target, combination: int) -> None:
+    simulate(made(problem, target, combination), target.layout(problem))
 
 
 @pytest.mark.parametrize("target", TARGETS.values(), ids=lambda t: t.name)
 def test_buffers_are_shared(target: Target) -> None:
     """Else the simulation would have little to find: many values, few buffers."""
-    kernel = made(target, "bottom-right", 7)
+    kernel = made(Problem(5, 3, causal="bottom-right"), target, 7)
     placed = {o.name: o.offset for s in statements(kernel.body) for o in s.outs if o.offset or o.stride}
     assert len(placed) > 1.5 * len(kernel.buffers)
 

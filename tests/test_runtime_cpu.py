@@ -17,7 +17,7 @@ from flashgen.problem import Problem
 from flashgen.runtime import cpu as module
 from flashgen.runtime import load
 from flashgen.runtime.cpu import CpuKernel
-from flashgen.runtime.tensors import SCALE_MAX, SCALE_MIN
+from flashgen.runtime.tensors import SCALES
 from flashgen.runtime.threads import WORK_PER_THREAD
 from flashgen.targets.cpu import Avx2, Avx512
 from tests.sample_kernel import attention_expected, attention_source, probe_source, skip_unless_it_runs
@@ -165,14 +165,15 @@ def test_limits_of_scale(probe: CpuKernel) -> None:
     """The product with log2 e, which kernels form, is normal and finite up to both limits and not behind."""
     q, k, v = arrays(1, 1, 1, 1, 1, d=64, dv=64)
     log2e, infinity = np.float32(np.log2(np.e)), np.float32(np.inf)
-    smallest, largest = np.float32(SCALE_MIN), np.float32(SCALE_MAX)
-    assert (float(smallest), float(largest)) == (2.0**-126, SCALE_MAX)
+    limits = SCALES["float32"]
+    smallest, largest = map(np.float32, limits)
+    assert (float(smallest), float(largest)) == (2.0**-126, limits[1])
     above, below = np.nextafter(largest, infinity), np.nextafter(smallest, np.float32(0))
     with np.errstate(over="ignore"):
         assert np.isfinite(largest * log2e)
         assert np.isinf(above * log2e)
     for sign in (1, -1):
-        for scale in (smallest, largest, SCALE_MIN, SCALE_MAX):
+        for scale in (smallest, largest, *limits):
             assert probe(q, k, v, scale=sign * scale)[0][0, 0, 0, 0] == np.float32(sign * scale)
         for scale in (below, above, 2.0**-149, 1e-60, np.finfo(np.float32).max):
             with pytest.raises(InvalidArgument, match=r"scale is .*; 0 is allowed, or a finite float32"):

@@ -20,8 +20,8 @@ from tests.compiled import TARGETS
 
 LABEL = re.compile(r"(\.L\d+):$")
 JUMP = re.compile(r"\tj\w+\t(\.L\d+)$")
-FMA = re.compile(r"\tv(fn?m\w+[sp]s|dpbf16ps)\t")
-BROADCAST = re.compile(r"\tv(broadcastss|pbroadcastd)\t[^,]*\(|\{1to\d+\}")
+FMA = re.compile(r"\tv(fn?m\w+[sp][sd]|dpbf16ps)\t")
+BROADCAST = re.compile(r"\tv(broadcasts[sd]|pbroadcastd)\t[^,]*\(|\{1to\d+\}")
 SLOT = r"(\(%rsp[,)]|-\d+\(%rbp\))"
 ON_STACK = re.compile(rf"{SLOT}.*%[xyz]mm|%[xyz]mm.*{SLOT}")
 
@@ -52,7 +52,7 @@ def product_loops(target: Cpu, problem: Problem, schedule: Schedule, folder: Pat
         pytest.skip("reads the labels of g++")
     flags = (*BASE_FLAGS, *target.flags)
     subprocess.run([*compiler.command, *flags, "-S", "-o", assembly, source], check=True)
-    micro, vectors = target.micro[0], target.micro[1] // target.lanes
+    micro, vectors = target.micro[0], target.micro_of(problem)[1] // target.lanes_of(problem)
 
     def is_block(loop: list[str], rows: int) -> bool:
         steps, rest = divmod(sum(map(bool, map(FMA.match, loop))), rows * vectors)
@@ -70,12 +70,14 @@ def spills(loops: list[list[str]]) -> list[str]:
 
 
 @pytest.mark.parametrize("schedule", [FA2, FA1], ids=["fa2", "fa1"])
-@pytest.mark.parametrize("head_dim, causal", [(64, ALIGNMENTS[1]), (128, None)])
+@pytest.mark.parametrize(
+    "problem",
+    [Problem(64, causal=ALIGNMENTS[1]), Problem(128), Problem(64, dtype="float64", causal=ALIGNMENTS[1])],
+    ids=lambda p: p.name,
+)
 @pytest.mark.parametrize("target", TARGETS, ids=lambda t: t.name)
-def test_blocks_stay_in_registers(
-    target: Cpu, head_dim: int, causal: str | None, schedule: Schedule, tmp_path: Path
-) -> None:
-    assert not spills(product_loops(target, Problem(head_dim, causal=causal), schedule, tmp_path))
+def test_blocks_stay_in_registers(target: Cpu, problem: Problem, schedule: Schedule, tmp_path: Path) -> None:
+    assert not spills(product_loops(target, problem, schedule, tmp_path))
 
 
 @pytest.mark.parametrize("head_dim, causal", [(64, ALIGNMENTS[1]), (128, None)])

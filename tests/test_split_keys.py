@@ -24,7 +24,7 @@ from tests.guarded import exit_status, place
 from tests.head import changed, example, refused
 from tests.modules import call as interpreted
 from tests.modules import check, stages
-from tests.strategies import KINDS, Inputs, make_inputs
+from tests.strategies import KINDS, Inputs, make_inputs, rounded
 
 D, DV, BR, BC, P = 4, 3, 3, 4, 8
 LENGTHS = (0, 1, P - 1, P, P + 1, 2 * P + 1)
@@ -264,6 +264,8 @@ COMPILED = [
     (Problem(7, 5, causal="bottom-right"), Schedule(br=5, bc=80, causal_skip=False, split_keys=80)),
     (Problem(9, 11, "float16", "bottom-right"), Schedule(br=4, bc=40, panel=0, split_keys=80)),
     (Problem(9, 11, "bfloat16"), Schedule(br=4, bc=40, panel=0, group_rows=True, split_keys=80)),
+    (Problem(9, 11, "float64"), Schedule(br=4, bc=40, panel=0, group_rows=True, split_keys=80)),
+    (Problem(24, 40, "float64", "bottom-right"), Schedule(br=5, bc=40, split_keys=80, hoist_packs=True)),
     (Problem(7, causal="bottom-right"), Schedule(br=5, bc=16, split_keys=MAX_PART)),
 ]
 assert {p.dtype for p, _ in COMPILED} == set(DTYPES)
@@ -289,7 +291,7 @@ def test_compiled_kernels(target: Cpu, n: int) -> None:
     p = kernel.problem
     for x in samples(p):
         o, lse = call(kernel, x)
-        scale = float(np.float32(x.scale))
+        scale = rounded(p, x.scale)
         with np.errstate(all="ignore"):
             bound(p, x.q, x.k, x.v, scale).check(o, lse, *attention(p, x.q, x.k, x.v, scale))
         for threads in range(2, 6):

@@ -1,4 +1,4 @@
-"""float16 and bfloat16 storage on CPUs: the conversions on every value, and kernels that are right with them.
+"""Types other than float32 on CPUs: float16's and bfloat16's conversions on every value, and kernels of all.
 
 Sizes and strides are in tests/test_cpp_emission.py, tests/test_layouts.py and tests/test_tile_layer.py.
 """
@@ -6,6 +6,7 @@ Sizes and strides are in tests/test_cpp_emission.py, tests/test_layouts.py and t
 from __future__ import annotations
 
 import ctypes
+import math
 import re
 import subprocess
 import sys
@@ -19,21 +20,23 @@ from ml_dtypes import bfloat16, finfo
 import flashgen
 from flashgen import build, reference, targets
 from flashgen.errors import InvalidArgument
-from flashgen.problem import ALIGNMENTS, DTYPES, Problem
+from flashgen.problem import DTYPES, Problem
 from flashgen.reference import attention, bound
 from flashgen.runtime.cpu import CpuKernel
-from flashgen.runtime.tensors import ITEMSIZE
+from flashgen.runtime.tensors import ITEMSIZE, SCALES
 from flashgen.schedule import ORDERS, Schedule
 from flashgen.targets.cpu import Cpu
 from tests.compiled import TARGETS, Build, around, call, kernels, library, own_cache
 from tests.strategies import KINDS, STORAGE, Inputs, make_inputs
 
 NARROW = ("float16", "bfloat16")
+OTHERS = (*NARROW, "float64")
 QUIET = {"float16": 0x0200, "bfloat16": 0x0040}
 """The bit of a NaN's that says that it does not signal."""
 
 each_target = pytest.mark.parametrize("target", TARGETS, ids=lambda t: t.name)
 each_type = pytest.mark.parametrize("dtype", NARROW)
+each_other = pytest.mark.parametrize("dtype", OTHERS)
 
 PROGRAM = """
 typedef %s Stored;
@@ -127,22 +130,23 @@ def test_rounds_to_nearest_even(target: Cpu, dtype: str, at_a_time: int) -> None
 
 D, DV, BR, BC, NQ, NK = 24, 40, 20, 40, 47, 95
 """As in tests/test_hostile.py."""
+MASK = dict(zip(OTHERS, ("bottom-right", "top-left", "bottom-right"), strict=True))
 
 
 def alike(target: Cpu, dtype: str) -> list[CpuKernel]:
     """The four with lazy rescaling; one mask for each type."""
-    problem = Problem(D, DV, dtype, ALIGNMENTS[1 + NARROW.index(dtype)])
+    problem = Problem(D, DV, dtype, MASK[dtype])
     schedules = [Schedule(order, BR, BC, True, skip) for order in ORDERS for skip in (False, True)]
     return kernels(Build(target), tuple((problem, schedule) for schedule in schedules))
 
 
 def inputs(dtype: str, kind: str = "plain", nq: int = NQ, nk: int = NK) -> Inputs:
-    problem = Problem(D, DV, dtype, ALIGNMENTS[1 + NARROW.index(dtype)])
+    problem = Problem(D, DV, dtype, MASK[dtype])
     return make_inputs(problem, kind, (2, 4, 2, nq, nk), 0.25, seed=7)
 
 
 @each_target
-@each_type
+@each_other
 @pytest.mark.parametrize("kind", KINDS)
 def test_hostile_values(target: Cpu, dtype: str, kind: str) -> None:
     """Within the one bound of the reference; order, skip and the number of threads change no bit."""
@@ -153,9 +157,9 @@ def test_hostile_values(target: Cpu, dtype: str, kind: str) -> None:
             limit, want = bound(p, x.q, x.k, x.v, x.scale), attention(p, x.q, x.k, x.v, x.scale)
         for threads in (1, 3):
             o, lse = call(kernel, x, threads)
-            assert o.dtype == STORAGE[dtype] and lse.dtype == np.float32
+            assert o.dtype == STORAGE[dtype] and lse.dtype == STORAGE[p.computed]
             limit.check(o, lse, *want)
-            results.add((np.nan_to_num(o.astype(np.float32), nan=7e7).tobytes(), lse.tobytes()))
+            results.add((np.nan_to_num(o.astype(lse.dtype), nan=7e7).tobytes(), lse.tobytes()))
     assert len(results) == 1
 
 
@@ -176,19 +180,26 @@ def test_o_is_float32s_rounded_once(target: Cpu, dtype: str) -> None:
 
 
 @each_target
-@each_type
+@each_other
 def test_one_visible_key_gives_its_value_to_the_bit(target: Cpu, dtype: str) -> None:
-    """However far its logit; and equal values stay what they are, for any weights."""
+    """However far its logit."""
     x = inputs(dtype, nq=1, nk=1)
     for kernel in alike(target, dtype):
         for size in (1.0, 2.0**-20, 2.0**12):
-            y = replace(x, q=(x.q.astype(np.float32) * size).astype(STORAGE[dtype]))
+            y = replace(x, q=(x.q.astype(STORAGE[kernel.problem.computed]) * size).astype(STORAGE[dtype]))
             o, _ = call(kernel, y)
             np.testing.assert_array_equal(o, np.repeat(x.v, 2, axis=1))
-        y = inputs(dtype)
+
+
+@each_target
+@each_type
+def test_equal_values_stay_what_they_are(target: Cpu, dtype: str) -> None:
+    """For any weights: what float32 adds in rounding is lost in the last one."""
+    x = inputs(dtype)
+    for kernel in alike(target, dtype):
         for value in (-3.703125, {"float16": 65504.0, "bfloat16": 2.0**120}[dtype]):
-            o, lse = call(kernel, replace(y, v=np.full_like(y.v, value)))
-            np.testing.assert_array_equal(o[~np.isinf(lse)], y.v.dtype.type(value))
+            o, lse = call(kernel, replace(x, v=np.full_like(x.v, value)))
+            np.testing.assert_array_equal(o[~np.isinf(lse)], x.v.dtype.type(value))
 
 
 @each_target
@@ -207,11 +218,11 @@ def test_a_nan_of_any_payload_spreads_as_far_as_it_should(target: Cpu, dtype: st
         assert np.isnan(o).sum() == sees.sum()
 
 
-@each_type
+@each_other
 def test_attention_takes_and_returns_the_type(dtype: str) -> None:
     stored, rng = STORAGE[dtype], np.random.default_rng(2)
     q, k, v = (rng.standard_normal((1, 2, 9, 8)).astype(stored) for _ in range(3))
-    schedule = Schedule(br=14, bc=32)
+    schedule = Schedule(br=14, bc=32, group_rows=False)  # so attention() chooses no other
     with own_cache():
         o, lse = flashgen.attention(q, k, v, return_lse=True, is_causal=True, schedule=schedule)
         kernel = flashgen.compile(Problem(8, dtype=dtype, causal="bottom-right"), schedule)
@@ -221,8 +232,8 @@ def test_attention_takes_and_returns_the_type(dtype: str) -> None:
         assert not shifted.flags.aligned
         returned, _ = kernel(shifted, k, v, out=out)
         nothing = flashgen.attention(q, k, v[..., :0])
-    assert o.dtype == stored and lse.dtype == np.float32
     problem = kernel.problem
+    assert o.dtype == stored and lse.dtype == STORAGE[problem.computed]
     bound(problem, q, k, v, 8**-0.5).check(o, lse, *attention(problem, q, k, v, 8**-0.5))
     assert returned is out
     assert np.array_equal(out, o)
@@ -234,9 +245,21 @@ REFUSED = [
     ({"k": HALVES.astype(np.float32)}, "k.dtype is '<f4'; native float16 is allowed"),
     ({"v": HALVES.astype(bfloat16)}, "v.dtype is 'bfloat16'; native float16 is allowed"),
     ({"q": HALVES.astype(bfloat16)}, "k.dtype is '<f2'; native bfloat16 is allowed"),
-    ({"q": HALVES.astype(">f2")}, "q.dtype is '>f2'; native float32 or float16 or bfloat16 is allowed"),
-    ({"q": HALVES.astype(np.float64)}, "q.dtype is '<f8'; native float32 or float16 or bfloat16 is allowed"),
-    ({"q": HALVES.view("V2")}, "q.dtype is 'void16'; native float32 or float16 or bfloat16 is allowed"),
+    (
+        {"q": HALVES.astype(">f2")},
+        "q.dtype is '>f2'; native float32 or float16 or bfloat16 or float64 is allowed",
+    ),
+    ({"q": HALVES.astype(np.float64)}, "k.dtype is '<f2'; native float64 is allowed"),
+    ({"k": HALVES.astype(np.float64)}, "k.dtype is '<f8'; native float16 is allowed"),
+    (
+        {"q": HALVES.astype(">f8")},
+        "q.dtype is '>f8'; native float32 or float16 or bfloat16 or float64 is allowed",
+    ),
+    ({"q": HALVES.astype(np.longdouble)}, "q.dtype is '<f16'; native float32 or float16 or bfloat16 or"),
+    (
+        {"q": HALVES.view("V2")},
+        "q.dtype is 'void16'; native float32 or float16 or bfloat16 or float64 is allowed",
+    ),
 ]
 
 
@@ -272,6 +295,40 @@ def test_the_package_of_bfloat16_is_not_asked_for() -> None:
     assert done.stdout == "False\n"
 
 
+@each_target
+def test_tiny_values_of_float64(target: Cpu) -> None:
+    """Subnormal numbers and -0.0, as of float32 in tests/test_hostile.py."""
+    x, rng = inputs("float64"), np.random.default_rng(3)
+    for power in (-1074, -1060, -1022):
+        tiny = replace(x, q=np.ldexp(x.q, power))
+        mixed = replace(
+            x, k=np.where(rng.random(x.k.shape) < 0.5, np.ldexp(x.k, power), x.k), v=np.ldexp(x.v, -1022)
+        )
+        zeros = replace(x, q=np.copysign(0 * x.q, x.q), v=np.copysign(0 * x.v, x.v))
+        for kernel in alike(target, "float64"):
+            for y in (tiny, mixed, zeros):
+                p, arrays = kernel.problem, (y.q, y.k, y.v, y.scale)
+                bound(p, *arrays).check(*call(kernel, y), *attention(p, *arrays))
+
+
+@each_target
+def test_scales_of_float64(target: Cpu) -> None:
+    """Their product with log2 e is finite up to the largest; what is too large, or subnormal, is refused."""
+    smallest, largest = SCALES["float64"]
+    log2e = math.log2(math.e)
+    assert smallest == np.finfo(float).smallest_normal
+    assert math.isfinite(largest * log2e) and math.isinf(math.nextafter(largest, math.inf) * log2e)
+    x, kernel = inputs("float64"), alike(target, "float64")[0]
+    one = replace(x, q=np.ldexp(x.q, -1000), k=np.ldexp(x.k, -1000))
+    o, lse = call(kernel, replace(x, scale=2.0**-977))
+    for scale, y in ((2.0**1023, one), (2.0**-977, x)):
+        for a, b in zip(call(kernel, replace(y, scale=scale)), (o, lse), strict=True):
+            np.testing.assert_array_equal(a, b)
+    for scale in (2 * smallest / 3, -1.3e308, math.inf):
+        with pytest.raises(InvalidArgument, match=r"scale is .*; 0 is allowed, or a finite float64 of size"):
+            kernel(x.q, x.k, x.v, scale=scale)
+
+
 def test_every_part_knows_every_type() -> None:
     for table in (
         build.STORAGE,
@@ -279,18 +336,54 @@ def test_every_part_knows_every_type() -> None:
         reference.SMALLEST,
         ITEMSIZE,
         STORAGE,
-        *(target.dtypes for target in targets.TARGETS.values()),
+        *(target.dtypes for target in TARGETS),
     ):
         assert set(DTYPES) <= set(table)
     for dtype, numpy_type in STORAGE.items():
         assert reference.ROUNDOFF[dtype] == float(finfo(numpy_type).eps) / 2
-        assert reference.SMALLEST[dtype] == float(finfo(numpy_type).smallest_subnormal) / 2
+        smallest = float(finfo(numpy_type).smallest_subnormal)
+        assert reference.SMALLEST[dtype] == (smallest / 2 or smallest)
+
+
+def test_a_target_refuses_what_it_does_not_have() -> None:
+    for dtype in DTYPES:
+        if dtype in targets.find("cuda").dtypes:
+            assert flashgen.emit(Problem(8, dtype=dtype), target="cuda")
+    with pytest.raises(
+        InvalidArgument, match=r"dtype is 'float64'; target cuda has float32, float16, bfloat16$"
+    ):
+        flashgen.emit(Problem(8, dtype="float64"), target="cuda")
 
 
 def test_float32_kernels_hold_nothing_of_the_others() -> None:
     for target in ("avx2", "avx512", "cuda"):
         text = flashgen.emit(Problem(8), target=target)
-        assert not re.search(r"16\.h|bfloat|__half|float16|cvtph", text)
+        code = re.sub(r"//.*", "", text)
+        assert not re.search(r"16\.h|bfloat|__half|float16|cvtph|\bdouble\b", code)
     for dtype, other in (NARROW, NARROW[::-1]):
         text = flashgen.emit(Problem(8, dtype=dtype), target="avx2")
         assert f"struct {dtype} {{" in text and f"struct {other} {{" not in text
+
+
+@each_target
+def test_float64_kernels_compute_in_nothing_narrower(target: Cpu) -> None:
+    """No float, and no instruction on floats but those that move the halves of doubles."""
+    text = flashgen.emit(Problem(8, dtype="float64"), target=target)
+    code = re.sub(r"//.*", "", text)
+    assert not re.search(r"\bfloat\b|\d\.?f\b|__m(256|512)\b", code)
+    used = set(re.findall(r"_mm\w+_[ps]s\b", code))
+    moves = {"_mm256_permutevar8x32_ps", "_mm512_maskz_extractf32x4_ps"}
+    assert used <= {*moves, "_mm256_castpd_ps", "_mm512_castpd_ps"}, used
+
+
+@each_target
+def test_float64_is_more_than_float32(target: Cpu) -> None:
+    """What float32 cannot hold: numbers too close together, and exponents too far apart."""
+    x, kernel = inputs("float64"), alike(target, "float64")[0]
+    o, lse = call(kernel, x)
+    near = replace(x, k=x.k * (1 + 2.0**-45))
+    assert (call(kernel, near)[1] != lse)[~np.isinf(lse)].any()
+    for power in (-600, 600):
+        far = replace(x, q=np.ldexp(x.q, power), k=np.ldexp(x.k, -power), v=np.ldexp(x.v, power))
+        got_o, got_lse = call(kernel, far)
+        assert np.array_equal(got_o, np.ldexp(o, power)) and np.array_equal(got_lse, lse)

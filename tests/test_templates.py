@@ -65,6 +65,7 @@ TABLES = {
     "kind": "reductions",
     "s.attrs.predicate": "comparisons",
     "s.attrs.among": "barriers",
+    "problem.computed": "types of numbers, and the largest",
     "problem.dtype": "types of numbers, and the headers that bring them",
     "problem.causal": "which keys the checking program's own definition sees",
 }

@@ -12,6 +12,7 @@ from itertools import product
 import numpy as np
 import pytest
 
+from flashgen.problem import Problem
 from flashgen.runtime.tensors import address
 from tests.compiled import TARGETS, Build, around, library
 from tests.strategies import STORAGE
@@ -65,10 +66,10 @@ void pack_values(void *panels, const Tensor *t, isize first) {
 }
 void read_tile(void *out, const Tensor *t, isize i) { read(Result(out), array<Stored, 2>(t), {i, 0}); }
 void write_tile(void *in, const Tensor *t, isize i) { write(Result(in), array<Stored, 2>(t), {i, 0}); }
-void fill_tile(const Tensor *t, isize i) { fill(Shape<R, C>(), 7.0f, array<Stored, 2>(t), {i, 0}); }
+void fill_tile(const Tensor *t, isize i) { fill(Shape<R, C>(), real(7), array<Stored, 2>(t), {i, 0}); }
 void read_rows(void *out, const Tensor *t, isize i) { read(Rows<R>(out), array<Stored, 1>(t), {i}); }
 void write_rows(void *in, const Tensor *t, isize i) { write(Rows<R>(in), array<Stored, 1>(t), {i}); }
-void fill_rows(const Tensor *t, isize i) { fill(Shape<R>(), 7.0f, array<Stored, 1>(t), {i}); }
+void fill_rows(const Tensor *t, isize i) { fill(Shape<R>(), real(7), array<Stored, 1>(t), {i}); }
 isize floordiv_of(isize a, isize b) { return floordiv(a, b); }
 isize ceildiv_of(isize a, isize b) { return ceildiv(a, b); }
 }
@@ -80,7 +81,10 @@ def variant(build_and_type: tuple[Build, str]) -> str:
 
 
 BUILDS = [*(Build(t) for t in TARGETS), Build(TARGETS[1], emulated=True)]
-EACH = pytest.mark.parametrize("layer", [(build, "float32") for build in BUILDS], indirect=True, ids=variant)
+COMPUTED = ("float32", "float64")
+NEAR = {"float32": {"rtol": 1e-7, "atol": 1e-4}, "float64": {"rtol": 1e-16, "atol": 1e-13}}
+"""What sums in each type may be off by."""
+EACH = pytest.mark.parametrize("layer", [*product(BUILDS, COMPUTED)], indirect=True, ids=variant)
 EACH_TYPE = pytest.mark.parametrize("layer", [*product(BUILDS, STORAGE)], indirect=True, ids=variant)
 
 
@@ -103,11 +107,13 @@ class Layer:
     """The layer of one target; arrays go in by address."""
 
     def __init__(self, build: Build, dtype: str):
-        self.dtype = STORAGE[dtype]
-        in_c = "float" if dtype == "float32" else dtype
-        text = around(PROGRAM % (in_c, build.target.micro[1]), build.target, dtype)
+        problem = Problem(8, dtype=dtype)
+        self.dtype, self.real = STORAGE[dtype], STORAGE[problem.computed]
+        in_c = {"float32": "float", "float64": "double"}.get(dtype, dtype)
+        text = around(PROGRAM % (in_c, build.target.micro_of(problem)[1]), build.target, dtype)
         self._lib = ctypes.CDLL(str(library(text, build)))
         self.rows, self.cols, self.panel = (self._lib.sizes(n) for n in range(3))
+        self.near = NEAR[problem.computed]
 
     def __call__(self, name: str, *arguments: np.ndarray | Tensor | int) -> int:
         function = self._lib[name]
@@ -117,18 +123,18 @@ class Layer:
     def tile(self, values: np.ndarray) -> np.ndarray:
         """In the layout of tiles; the padding holds NaN."""
         rows, cols = (-(-n // to) * to for n, to in zip(values.shape, (self.rows, self.cols), strict=True))
-        padded = np.full((rows, cols), np.nan, np.float32)
+        padded = np.full((rows, cols), np.nan, self.real)
         padded[: values.shape[0], : values.shape[1]] = values
         return padded
 
     def per_row(self, values: np.ndarray) -> np.ndarray:
-        padded = np.full(-(-R // self.cols) * self.cols, np.nan, np.float32)
+        padded = np.full(-(-R // self.cols) * self.cols, np.nan, self.real)
         padded[:R] = values
         return padded
 
     def panels(self, values: np.ndarray) -> np.ndarray:
         """(K, columns) as panels, zeros behind the last column."""
-        padded = np.zeros((K, -(-values.shape[1] // self.panel) * self.panel), np.float32)
+        padded = np.zeros((K, -(-values.shape[1] // self.panel) * self.panel), self.real)
         padded[:, : values.shape[1]] = values
         return np.ascontiguousarray(padded.reshape(K, -1, self.panel).swapaxes(0, 1))
 
@@ -181,12 +187,12 @@ def test_spans_are_clamped(layer: Layer) -> None:
 @pytest.mark.parametrize("accumulate", [0, 1])
 def test_products(layer: Layer, accumulate: int) -> None:
     rng = np.random.default_rng(0)
-    a, b, start = (rng.normal(size=shape).astype(np.float32) for shape in ((R, K), (K, C), (R, C)))
-    want = a.astype(np.float64) @ b + start * accumulate
+    a, b, start = (rng.normal(size=shape).astype(layer.real) for shape in ((R, K), (K, C), (R, C)))
+    want = a.astype(np.longdouble) @ b + start * accumulate
     for part, (lo, hi) in [(0, spans_of(C)[0]), *product([1], spans_of(C))]:
         out, wanted = layer.tile(start), inside(lo, hi, C)
         layer("multiply", out, layer.tile(a), layer.panels(b), layer.spans(lo, hi, C), part, accumulate)
-        np.testing.assert_allclose(out[:R, :C][wanted], want[wanted], atol=1e-4)
+        np.testing.assert_allclose(out[:R, :C][wanted], want[wanted], **layer.near)
 
 
 @EACH
@@ -194,14 +200,14 @@ def test_products(layer: Layer, accumulate: int) -> None:
 def test_products_over_spans(layer: Layer, accumulate: int) -> None:
     """What is outside is NaN on the left, and on the right where no row of it is seen."""
     rng = np.random.default_rng(1)
-    a, b, start = (rng.normal(size=shape).astype(np.float32) for shape in ((R, K), (K, C), (R, C)))
+    a, b, start = (rng.normal(size=shape).astype(layer.real) for shape in ((R, K), (K, C), (R, C)))
     for lo, hi in spans_of(K):
         seen = inside(lo, hi, K)
-        want = np.where(seen, a, 0).astype(np.float64) @ b + start * accumulate
+        want = np.where(seen, a, 0).astype(np.longdouble) @ b + start * accumulate
         left, right = np.where(seen, a, np.nan), np.where(seen.any(axis=0)[:, None], b, np.nan)
         out = layer.tile(start)
         layer("multiply", out, layer.tile(left), layer.panels(right), layer.spans(lo, hi, K), 2, accumulate)
-        np.testing.assert_allclose(out[:R, :C], want, atol=1e-4)
+        np.testing.assert_allclose(out[:R, :C], want, **layer.near)
 
 
 @EACH
@@ -220,7 +226,7 @@ def test_a_nan_on_the_right_reaches_the_rows_that_see_it_alone(layer: Layer) -> 
 def test_reductions(layer: Layer) -> None:
     """Over a span, with NaN outside; with one inside "max" is NaN, "maxnum" passes over it, "add" is NaN."""
     rng = np.random.default_rng(3)
-    values = rng.normal(size=(R, C)).astype(np.float32)
+    values = rng.normal(size=(R, C)).astype(layer.real)
     for lo, hi in spans_of(C):
         seen, spans = inside(lo, hi, C), layer.spans(lo, hi, C)
         clean = np.where(seen, values, np.nan)
@@ -228,10 +234,11 @@ def test_reductions(layer: Layer) -> None:
         for name, given in product(("add", "max", "maxnum"), (clean, dirty)):
             out, t = layer.per_row(np.zeros(R)), layer.tile(given)
             layer(f"reduce_{name}", t, spans, out)
-            x = np.where(seen, given, 0 if name == "add" else -np.inf).astype(np.float64)
+            x = np.where(seen, given, 0 if name == "add" else -np.inf).astype(np.longdouble)
             x = np.where(np.isnan(x), -np.inf, x) if name == "maxnum" else x
             want = x.sum(axis=1) if name == "add" else x.max(axis=1, initial=-np.inf)
-            np.testing.assert_allclose(out[:R], want, atol=1e-5)
+            rtol, atol = layer.near["rtol"], layer.near["atol"] / 10
+            np.testing.assert_allclose(out[:R], want, rtol=rtol, atol=atol)
             np.testing.assert_array_equal(t[:R, :C][seen], 2 * given[seen])
 
 
@@ -252,7 +259,7 @@ def test_scale_rows(layer: Layer) -> None:
     x, factor = np.random.default_rng(5).normal(size=(R, C)), np.resize([1.0, 0.5, 0.0, -2.0, np.nan], R)
     t = layer.tile(x)
     layer("scale", t, layer.per_row(factor))
-    np.testing.assert_array_equal(t[:R, :C], x.astype(np.float32) * factor[:, None].astype(np.float32))
+    np.testing.assert_array_equal(t[:R, :C], x.astype(layer.real) * factor[:, None].astype(layer.real))
 
 
 def arrays(dtype: type, rows: int, cols: int) -> list[np.ndarray]:
@@ -275,10 +282,10 @@ def test_packing(layer: Layer) -> None:
     for first in FIRST:
         for keys, values in zip(arrays(layer.dtype, 80, K), arrays(layer.dtype, 80, C), strict=True):
             for name, array, rows in (("pack_keys", keys, C), ("pack_values", values, K)):
-                inner = np.zeros((rows, array.shape[1]), np.float32)
+                inner = np.zeros((rows, array.shape[1]), layer.real)
                 inner[: len(array[first : first + rows])] = array[first : first + rows]
                 want = layer.panels(inner.T if name == "pack_keys" else inner)
-                got = np.full(want.size + 99, np.nan, np.float32)
+                got = np.full(want.size + 99, np.nan, layer.real)
                 layer(name, got, tensor(array), first)
                 np.testing.assert_array_equal(got[: want.size], want.ravel())
                 assert np.isnan(got[want.size :]).all()
@@ -298,13 +305,13 @@ def test_reading_and_writing(layer: Layer) -> None:
             layer("read_tile", t, tensor(array), first)
             np.testing.assert_array_equal(t[:inside_rows, :C], array[first : first + R])
             np.testing.assert_array_equal(t[inside_rows:R, :C], 0)
-            check_write(layer, array, first, rng.normal(size=(R, C)).astype(np.float32), "tile")
+            check_write(layer, array, first, rng.normal(size=(R, C)).astype(layer.real), "tile")
         for array in [column for a in arrays(layer.dtype, 80, 3) for column in a.T[:1]]:
             t = layer.per_row(np.full(R, 5))
             layer("read_rows", t, tensor(array), first)
             np.testing.assert_array_equal(t[:inside_rows], array[first : first + R])
             np.testing.assert_array_equal(t[inside_rows:R], 0)
-            check_write(layer, array, first, rng.normal(size=R).astype(np.float32), "rows")
+            check_write(layer, array, first, rng.normal(size=R).astype(layer.real), "rows")
 
 
 def check_write(layer: Layer, array: np.ndarray, first: int, values: np.ndarray, kind: str) -> None:

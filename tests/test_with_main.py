@@ -47,6 +47,7 @@ CASES = [
     (Problem(7, 3), FA1, "avx512"),
     (Problem(40, 24, "float16", "bottom-right"), FA2, "avx2"),
     (Problem(7, 3, "bfloat16"), FA1, "avx512"),
+    (Problem(40, 24, "float64", "bottom-right"), FA2, "avx2"),
 ]
 SIZES = [
     (),
@@ -111,6 +112,21 @@ def test_wrong_kernels_fail(right: str, wrong: str, tmp_path: Path) -> None:
     done = run(compiled(text.replace(right, wrong), target, tmp_path))
     assert done.returncode == 1
     assert done.stdout.startswith("WRONG: ")
+
+
+def test_a_float64_kernel_that_is_wrong_as_float32_is_fails(tmp_path: Path) -> None:
+    """The definition is computed in more than float64, and the bound is float64's."""
+    target, right = find("avx2"), "p = fma(p, r, all(0.693147180559944));"
+    assert isinstance(target, Cpu)
+    skip_unless_it_runs(target)
+    text = source(Problem(16, dtype="float64"), FA2, target, with_main=True)
+    assert right in text
+    wrong = text.replace(right, right.replace("0559944", "0559"))
+    done = run(compiled(wrong, target, tmp_path))
+    assert done.returncode == 1
+    assert done.stdout.startswith("WRONG: ")
+    error = re.search(r"o    largest error (\S+),", done.stdout)
+    assert error is not None and float(error[1]) < 1e-11
 
 
 def test_bound_is_that_of_the_reference() -> None:

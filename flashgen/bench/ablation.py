@@ -127,8 +127,7 @@ def without(passes: Sequence[ModulePass], name: str) -> list[ModulePass]:
 
 def one_row(target: Cpu) -> Cpu:
     """The target with register blocks of one row: each vector of a panel is loaded for a single product."""
-    micro = (1, target.micro[1])
-    return changed(target, MICRO_TILES, micro=micro, layout=replace(target.layout, rows=1))
+    return changed(target, MICRO_TILES, micro=(1, target.micro[1]))
 
 
 def every_row(target: Cpu) -> Cpu:

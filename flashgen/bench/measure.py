@@ -46,7 +46,8 @@ def expect(
     values: what the problem's mask, score and sink read, by name.
     """
     (batch, hq, nq, _), hkv = q.shape, k.shape[1]
-    o, lse = np.zeros((batch, hq, nq, v.shape[3])), np.full((batch, hq, nq), -np.inf)
+    wide = reference.wider(problem)
+    o, lse = np.zeros((batch, hq, nq, v.shape[3]), wide), np.full((batch, hq, nq), -np.inf, wide)
     bound = reference.Bound(np.ones((batch, hq)), np.ones((batch, hq)))
     for b, h in np.ndindex(batch, hq):
         g = h // (hq // hkv)

@@ -53,7 +53,10 @@ def emit(
         int | None, typer.Option("--head-dim-v", metavar="DV", help="Length of a value.", show_default="D")
     ] = None,
     dtype: Annotated[
-        str, typer.Option(metavar="|".join(DTYPES), help="Storage of q, k, v and o; arithmetic is float32.")
+        str,
+        typer.Option(
+            metavar="|".join(DTYPES), help="Storage of q, k, v and o; arithmetic is float32 or float64."
+        ),
     ] = "float32",
     causal: Causal = None,
     window: Window = None,

@@ -9,7 +9,7 @@ from xdsl.parser import Parser
 from xdsl.printer import Printer
 from xdsl.traits import Pure
 
-from flashgen.ir.types import check, element_of, f32, i1, shape_of, tile
+from flashgen.ir.types import COMPUTED, check, element_of, i1, shape_of, tile
 
 PREDICATES = {"oeq": 1, "olt": 4, "ole": 5, "uge": 10, "ugt": 9, "une": 13}
 """Of tile.compare, and arith.cmpf's encoding: three that do not hold of a NaN, and what holds where one of
@@ -73,5 +73,6 @@ class CompareOp(IRDLOperation):
         check(self.lhs.type == self.rhs.type, f"{self.name}: operand types differ")
         fits = shape_of(self.result) == shape_of(self.lhs) and element_of(self.result) == i1
         check(
-            fits and element_of(self.lhs) == f32, f"{self.name}: float32 tiles give an i1 tile of their shape"
+            fits and element_of(self.lhs) in COMPUTED,
+            f"{self.name}: float tiles give an i1 tile of their shape",
         )

@@ -25,7 +25,19 @@ from xdsl.irdl import (
 )
 from xdsl.traits import Pure
 
-from flashgen.ir.types import NARROW, bf16, check, element_of, f32, i1, index, shape_of, tile
+from flashgen.ir.types import (
+    COMPUTED,
+    NARROW,
+    bf16,
+    check,
+    computed_in,
+    element_of,
+    i1,
+    index,
+    number,
+    shape_of,
+    tile,
+)
 
 
 def check_span(op: IRDLOperation, span: SSAValue | None, rows: int) -> None:
@@ -114,7 +126,7 @@ class DotOp(IRDLOperation):
                 "transpose": UnitAttr() if transpose else None,
                 "zeros": UnitAttr() if zeros and where is not None else None,
             },
-            result_types=[tile(shape_of(lhs)[0], cols)],
+            result_types=[tile(shape_of(lhs)[0], cols, element=computed_in(element_of(lhs)))],
         )
 
     def but(self, **changes: Any) -> DotOp:
@@ -140,7 +152,9 @@ class DotOp(IRDLOperation):
         shown = "x".join(map(str, result))
         check(fits, f"tile.dot: {m}x{k} by {k2}x{most} does not compose to {shown}")
         elements = {element_of(v) for v in (self.lhs, self.rhs, self.result)}
-        check(elements <= {f32, *NARROW}, "tile.dot: tiles of float32, float16 or bfloat16 wanted")
+        known = elements <= {*COMPUTED, *NARROW}
+        check(known, "tile.dot: tiles of float32, float64, float16 or bfloat16 wanted")
+        check(len(set(map(computed_in, elements))) == 1, "tile.dot: its tiles are computed in two types")
         mask = self.where is None or (shape_of(self.where) == (m, k) and element_of(self.where) == i1)
         check(mask, "tile.dot: where is an i1 tile shaped as the left side")
         check(self.where is not None or self.zeros is None, "tile.dot: zeros without where")
@@ -223,6 +237,11 @@ class ScaleRowsOp(IRDLOperation):
         check(shape_of(self.factor) == shape_of(self.operand)[:1], f"{self.name}: one factor a row")
 
 
+def one_a_row(v: SSAValue) -> TensorType:
+    """The type of one value for each row of a tile."""
+    return tile(shape_of(v)[0], element=element_of(v))
+
+
 class RowReduction(IRDLOperation):
     """One value of each row."""
 
@@ -255,7 +274,7 @@ class RowMaxOp(RowReduction):
         super().__init__(
             operands=[operand, over],
             properties={"drop_nan": UnitAttr() if drop_nan else None},
-            result_types=[tile(shape_of(operand)[0])],
+            result_types=[one_a_row(operand)],
         )
 
 
@@ -269,7 +288,7 @@ class RowSumOp(RowReduction):
     )
 
     def __init__(self, operand: SSAValue, over: SSAValue | None = None):
-        super().__init__(operands=[operand, over], result_types=[tile(shape_of(operand)[0])])
+        super().__init__(operands=[operand, over], result_types=[one_a_row(operand)])
 
 
 @irdl_op_definition
@@ -290,12 +309,13 @@ class ReplaceOp(IRDLOperation):
     def __init__(self, operand: SSAValue, from_: float, to: float):
         super().__init__(
             operands=[operand],
-            properties={"from": FloatAttr(from_, f32), "to": FloatAttr(to, f32)},
+            properties={"from": number(from_, element_of(operand)), "to": number(to, element_of(operand))},
             result_types=[operand.type],
         )
 
     def verify_(self) -> None:
         check(self.operand.type == self.result.type, f"{self.name}: the result is typed as the operand")
+        check_numbers(self, self.from_, self.to)
 
 
 @irdl_op_definition
@@ -318,12 +338,21 @@ class HoldOp(IRDLOperation):
 
     def __init__(self, held: SSAValue, followed: SSAValue, by: float):
         super().__init__(
-            operands=[held, followed], properties={"by": FloatAttr(by, f32)}, result_types=[held.type]
+            operands=[held, followed],
+            properties={"by": number(by, element_of(held))},
+            result_types=[held.type],
         )
 
     def verify_(self) -> None:
         alike = self.held.type == self.followed.type == self.result.type
         check(alike, f"{self.name}: operand types differ")
+        check_numbers(self, self.by)
+
+
+def check_numbers(op: ReplaceOp | HoldOp, *numbers: FloatAttr) -> None:
+    """What an operation states is of its tile's element type."""
+    alike = {x.type for x in numbers} == {element_of(op.result)}
+    check(alike, f"{op.name}: numbers of the tile's element type wanted")
 
 
 @irdl_op_definition

@@ -8,18 +8,16 @@ from math import isfinite
 from xdsl.builder import ImplicitBuilder
 from xdsl.dialects import arith, math, memref, scf
 from xdsl.dialects.builtin import (
-    Float32Type,
     Float64Type,
     FloatAttr,
     IntegerAttr,
     MemRefType,
     TensorType,
-    f64,
 )
-from xdsl.ir import Block, BlockArgument, SSAValue
+from xdsl.ir import Attribute, Block, BlockArgument, SSAValue
 
 from flashgen.ir.compute import BroadcastOp, ReplaceOp
-from flashgen.ir.types import NEG_INF, f32, index
+from flashgen.ir.types import NEG_INF, f64, index, number
 
 
 def const(n: int) -> SSAValue:
@@ -27,9 +25,9 @@ def const(n: int) -> SSAValue:
     return arith.ConstantOp(IntegerAttr(n, index)).result
 
 
-def real(x: float) -> SSAValue:
-    """A float32 scalar."""
-    return arith.ConstantOp(FloatAttr[Float32Type](x, f32)).result
+def real(x: float, element: Attribute) -> SSAValue:
+    """A scalar of a float type."""
+    return arith.ConstantOp(number(x, element)).result
 
 
 def add(a: SSAValue, b: SSAValue) -> SSAValue:
@@ -137,7 +135,7 @@ def dim(array: SSAValue, n: SSAValue) -> SSAValue:
 
 
 def alloc(t: MemRefType, *sizes: SSAValue) -> SSAValue:
-    """A float32 workspace whose run-time extents are ``sizes``; what it holds at first is unspecified."""
+    """A workspace whose run-time extents are ``sizes``; what it holds at first is unspecified."""
     return memref.AllocOp(list(sizes), [], result_type=t).memref
 
 
@@ -160,12 +158,12 @@ def named(name: str, value: SSAValue) -> SSAValue:
     return value
 
 
-def exactly(x: float) -> SSAValue:
-    """A float32 scalar, stated in float64 where float32 does not hold it, and rounded once.
+def exactly(x: float, element: Attribute) -> SSAValue:
+    """A scalar of a float type, stated in float64 where that type does not hold it, and rounded once.
 
     An attribute of type f32 would round at once, also where the interpreter computes in float64.
     """
-    if not isfinite(x) or FloatAttr[Float32Type](x, f32).value.data == x:
-        return real(x)
+    if not isfinite(x) or number(x, element).value.data == x:
+        return real(x, element)
     exact = arith.ConstantOp(FloatAttr[Float64Type](x, f64)).result
-    return arith.TruncFOp(exact, f32).result
+    return arith.TruncFOp(exact, element).result

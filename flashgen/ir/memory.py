@@ -32,7 +32,7 @@ from xdsl.irdl import (
 from xdsl.traits import MemoryReadEffect, MemoryWriteEffect, Pure
 
 from flashgen.ir.sequences import PagesOp, SequenceOp
-from flashgen.ir.types import NARROW, check, element_of, f32, i1, index, shape_of
+from flashgen.ir.types import NARROW, check, computed_in, element_of, f32, i1, index, shape_of
 
 
 @irdl_op_definition
@@ -169,7 +169,7 @@ class GroupRowsOp(IRDLOperation):
 
 def read_as(stored: Attribute) -> Attribute:
     """What an element of an array is where it is computed with: whole numbers are indices."""
-    return {i32: index, i64: index, i1: i1}.get(stored, f32)  # pyright: ignore[reportArgumentType]
+    return {i32: index, i64: index}.get(stored, computed_in(stored))  # pyright: ignore[reportArgumentType]
 
 
 def check_input(op: ElementOp | ExtremesOp) -> None:
@@ -185,7 +185,7 @@ class ElementOp(IRDLOperation):
     """`%x = tile.element %a[%i, %j] : memref<?x?xi32, ...> -> index`
 
     One element of an argument that nothing stores to: i1 of i1 (a byte in memory), index of i32 and i64, f32
-    of f16, bf16 and f32. Beyond the array's bounds it is 0, and memory is not touched.
+    of f16, bf16 and f32, f64 of f64. Beyond the array's bounds it is 0, and memory is not touched.
     """
 
     name = "tile.element"

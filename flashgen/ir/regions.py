@@ -23,7 +23,7 @@ from xdsl.irdl import (
 from xdsl.traits import HasParent, IsTerminator, Pure
 
 from flashgen.ir.compute import check_span
-from flashgen.ir.types import check, element_of, f32, i1, index, shape_of, tile
+from flashgen.ir.types import COMPUTED, check, element_of, i1, index, shape_of, tile
 
 REDUCTIONS = ("max", "maxnum", "add")
 
@@ -62,7 +62,7 @@ class MaskOp(IRDLOperation):
     """`%vis = tile.mask %i, %j {^bb0(%row: index, %col: index): ... tile.yield %p : i1} : tensor<4x8xi1>`
 
     What depends on the absolute position (row, column) alone, for the tile at element (%i, %j). Yields
-    i1 for visibility (f32 for a bias by position). Index analysis reads bounds from the region.
+    i1 for visibility (f32 or f64 for a bias by position). Index analysis reads bounds from the region.
     A result of rank 1 has one value a row, at column %j.
     `over %span`: columns that are wanted of each row; the others are unspecified.
     """
@@ -92,7 +92,7 @@ class MaskOp(IRDLOperation):
     def verify_(self) -> None:
         rank = len(shape_of(self.result))
         check(rank in (1, 2), "tile.mask: a tile of rows and columns wanted, or one value a row")
-        check(element_of(self.result) in (i1, f32), "tile.mask: of i1 or f32")
+        check(element_of(self.result) in (i1, *COMPUTED), "tile.mask: of i1, f32 or f64")
         check(rank == 2 or self.over is None, "tile.mask: one value a row has no span")
         check_span(self, self.over, shape_of(self.result)[0])
         check_region(self, [index, index], [element_of(self.result)])

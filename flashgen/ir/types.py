@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 from xdsl.dialects.builtin import (
     DYNAMIC_INDEX,
+    AnyFloat,
     BFloat16Type,
     Float16Type,
     Float32Type,
+    Float64Type,
+    FloatAttr,
     IndexType,
     MemRefType,
     StridedLayoutAttr,
@@ -20,7 +25,10 @@ from xdsl.utils.exceptions import VerifyException
 bf16 = BFloat16Type()
 f16 = Float16Type()
 f32 = Float32Type()
+f64 = Float64Type()
 index = IndexType()
+COMPUTED = (f32, f64)
+"""Types that numbers are computed in; a module has one of them."""
 NARROW = (f16, bf16)
 """Storage types: what is computed in float32 may lie in memory as one of them."""
 NEG_INF = float("-inf")
@@ -47,6 +55,16 @@ def element_of(v: SSAValue) -> Attribute:
     return v.type.element_type if isinstance(v.type, TensorType | MemRefType) else v.type
 
 
+def computed_in(element: Attribute) -> Attribute:
+    """What numbers of an element type are computed in: what is narrow widens to float32."""
+    return f32 if element in NARROW else element
+
+
+def number(x: float, element: Attribute) -> FloatAttr:
+    """x as an attribute of a float type."""
+    return FloatAttr(x, cast(AnyFloat, element))
+
+
 def check(condition: bool, message: str) -> None:
     """Raise VerifyException unless the condition holds."""
     if not condition:
@@ -54,16 +72,20 @@ def check(condition: bool, message: str) -> None:
 
 
 __all__ = [
+    "COMPUTED",
     "NARROW",
     "NEG_INF",
     "bf16",
     "check",
+    "computed_in",
     "element_of",
     "f16",
     "f32",
+    "f64",
     "i1",
     "i32",
     "index",
+    "number",
     "shape_of",
     "strided",
     "tile",

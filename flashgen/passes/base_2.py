@@ -14,7 +14,7 @@ compares a score reads it as it was. Exponentials of anything else, of which sco
 
 Not handled: scores in an array that the caller sees.
 
-The two factors are float64 constants, rounded once to the type computed in.
+The two factors are float64 constants, rounded once to the type computed in where that is float32.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from xdsl.ir import Operation, SSAValue, Use
 from flashgen.ir.compare import CompareOp
 from flashgen.ir.compute import BroadcastOp, ReplaceOp, RowMaxOp, SelectOp
 from flashgen.ir.memory import LoadOp, StoreOp
-from flashgen.ir.types import NEG_INF
+from flashgen.ir.types import NEG_INF, element_of
 from flashgen.passes.base import TilePass
 from flashgen.passes.edit import insert_at_first_use, insert_before, remove_dead, rounded, scaled, swap
 from flashgen.passes.patterns import splat
@@ -116,7 +116,8 @@ class Base2Pass(TilePass[Scores]):
 
     def rewrite(self, module: ModuleOp, match: Scores) -> None:
         near = next(iter(match.scores[0].uses)).operation
-        log2e, ln2 = rounded(near, log2(e), "log2e"), rounded(near, log(2), "ln2")
+        element = element_of(match.scores[0])
+        log2e, ln2 = (rounded(near, x, element, name) for x, name in ((log2(e), "log2e"), (log(2), "ln2")))
         for score in match.scores:
             users = list(score.uses)
             wide, product = scaled(score, log2e)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from xdsl.dialects import arith, func
 from xdsl.dialects.builtin import Float64Type, FloatAttr, IntegerAttr, ModuleOp, TensorType, f64
-from xdsl.ir import Block, Operation, SSAValue
+from xdsl.ir import Attribute, Block, Operation, SSAValue
 from xdsl.transforms.dead_code_elimination import dce
 
 from flashgen.ir.compute import BroadcastOp
 from flashgen.ir.provenance import inherit
-from flashgen.ir.types import f32, index
+from flashgen.ir.types import index
 
 
 def erase(*ops: Operation) -> None:
@@ -72,13 +72,16 @@ def shared_index(near: Operation, n: int) -> SSAValue:
     return shared_constant(near, IntegerAttr(n, index))
 
 
-def rounded(near: Operation, x: float, name: str) -> SSAValue:
-    """x as a float32 scalar at the top of the function, stated in float64 and rounded once.
+def rounded(near: Operation, x: float, element: Attribute, name: str) -> SSAValue:
+    """x as a scalar of a float type at the top of the function, stated in float64 and rounded at most once.
 
     An attribute of type f32 would round at once, also where the interpreter computes in float64.
     """
     exact = shared_constant(near, FloatAttr[Float64Type](x, f64))
-    narrow = arith.TruncFOp(exact, f32)
+    if element == f64:
+        exact.name_hint = name
+        return exact
+    narrow = arith.TruncFOp(exact, element)
     narrow.result.name_hint = name
     insert_before(first_below(near, arith.ConstantOp, arith.TruncFOp), narrow)
     return narrow.result

@@ -38,7 +38,7 @@ from flashgen.ir.compute import DotOp, ReplaceOp, RowMaxOp, RowSumOp
 from flashgen.ir.construct import divf, named, nonzero, rows
 from flashgen.ir.memory import LoadOp
 from flashgen.ir.provenance import claim
-from flashgen.ir.types import element_of, f32
+from flashgen.ir.types import COMPUTED, element_of
 from flashgen.passes.base import TilePass
 from flashgen.passes.edit import insert_after, remove_dead
 from flashgen.passes.patterns import guards, is_finite_guard, only_use, splat, unbroadcast
@@ -90,7 +90,7 @@ class LazyRescalePass(TilePass[tuple[Place, Update]]):
     - O and l lie in arrays that cut the same rows: beyond a bound both read as 0, or neither does;
     - O is read by its own update alone, and by loads behind the loop, where l still is what it was there;
     - m' = max(m, mt) with mt the row maximum of the same scores: the merged exponent is never positive;
-    - O is kept in float32: l * O exceeds the range of a narrower type long before O does.
+    - O is kept in float32 or float64: l * O exceeds the range of a narrower type long before O does.
     Exact in real numbers; roundings differ, so the bits of the result do too.
     Not handled: state in loop-carried values (run it before keep-state); state that starts outside the loops
     around its update (run it before interchange or behind fuse-loops); exp2; sweeps.
@@ -120,7 +120,7 @@ class LazyRescalePass(TilePass[tuple[Place, Update]]):
             self.check_start(cell, what, loop)
         if not (cut_alike(acc.load, total.load) and cut_alike(total.load, acc.load)):
             self.refuse(total.load, "the row sum's array may cut other rows than the output's")
-        if element_of(acc.array) != f32:
+        if element_of(acc.array) not in COMPUTED:
             self.refuse(acc.store, "l * O may exceed the range of the type O is kept in; float32 is wanted")
         later = [op for op in outside(acc.array, loop) if isinstance(op, LoadOp)]
         return Place(divide, acc, total, [self.locate(op, acc, total, loop) for op in later])

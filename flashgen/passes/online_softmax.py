@@ -314,5 +314,7 @@ def same_rows(a: LoadOp, b: LoadOp) -> bool:
 
 
 def is_ln_2(v: SSAValue) -> bool:
-    narrow = unbroadcast(v).owner
-    return isinstance(narrow, arith.TruncFOp) and splat(narrow.input) == log(2)
+    """Whether v is that constant, stated in float64 and perhaps rounded."""
+    factor = unbroadcast(v)
+    exact = factor.owner.input if isinstance(factor.owner, arith.TruncFOp) else factor
+    return splat(exact) == log(2)

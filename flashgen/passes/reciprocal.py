@@ -22,13 +22,13 @@ from dataclasses import dataclass
 
 from xdsl.builder import Builder, ImplicitBuilder
 from xdsl.dialects import arith
-from xdsl.dialects.builtin import Float32Type, FloatAttr, ModuleOp, TensorType
+from xdsl.dialects.builtin import ModuleOp, TensorType
 from xdsl.rewriter import InsertPoint
 
 from flashgen.analysis.neutral import constant
 from flashgen.ir.compute import RowMaxOp, RowSumOp
 from flashgen.ir.construct import divf, fill, named
-from flashgen.ir.types import NEG_INF, f32
+from flashgen.ir.types import NEG_INF, number
 from flashgen.passes.edit import insert_before, remove_dead, scaled, shared_constant, swap
 from flashgen.passes.online_softmax import OnlineSoftmaxPass, Running, quotients
 from flashgen.passes.patterns import unbroadcast
@@ -59,7 +59,7 @@ class ReciprocalPass(OnlineSoftmaxPass[list[arith.DivfOp]]):
         for divide in match:
             divisor = unbroadcast(divide.rhs)
             assert isinstance(divisor.type, TensorType)
-            one = shared_constant(divide, FloatAttr[Float32Type](1.0, f32))
+            one = shared_constant(divide, number(1.0, divisor.type.element_type))
             with ImplicitBuilder(Builder(InsertPoint.before(divide))):
                 inverse = named("inverse", divf(fill(one, divisor.type), divisor))
             wide, product = scaled(divide.lhs, inverse)

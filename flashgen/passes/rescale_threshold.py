@@ -9,7 +9,7 @@ a first maximum (m = -inf) and a NaN are followed at once. FlashAttention-4 does
 
 What it costs: p goes up to 2^t, a row's sum up to Nk 2^t, and the accumulator to that times max|v|. Roundings
 are relative to these, so results are as good as before; what is lost is range. float32 ends at 2^128, hence t
-is at most 64, and leaves 2^63 for Nk times max|v|.
+is at most 64, and leaves 2^63 for Nk times max|v|; float64 ends at 2^1024.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ Form = Literal["operation", "elementwise", "scalar"]
 class Buffer:
     """Scratch memory of one thread (of one block, on a GPU), shared by values that never live at once.
 
-    size: elements. element: "f32", "bf16", "index" or "i1" (a byte). offset: bytes from the start of scratch
+    size: elements. element: "f32", "f64", "bf16", "index" or "i1" (a byte). offset: bytes from the start of scratch
         memory.
     """
 
@@ -42,7 +42,7 @@ class Buffer:
     @property
     def bytes(self) -> int:
         """Its size in bytes."""
-        return self.size * {"f32": 4, "bf16": 2, "index": 8, "i1": 1}[self.element]
+        return self.size * {"f32": 4, "f64": 8, "bf16": 2, "index": 8, "i1": 1}[self.element]
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class Operand:
         in ``memory`` at ``indices``, as panels may be too.
     name: unique in the kernel, after the IR's value.
     shape: extents without padding; of memory only its rank is meant.
-    element: "f32", "f16", "bf16", "index" or "i1" (of a constant also "f64", of memory "i32" and "i64").
+    element: "f32", "f64", "f16", "bf16", "index" or "i1" (of memory also "i32" and "i64").
     offset: bytes from the start of the scratch memory (of all that lies there).
     stride: elements from one row of a tile to the next.
     team: whose scratch memory that is: the name of the threads that share an iteration of the parallel loop

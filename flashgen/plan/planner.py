@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from xdsl.dialects import arith, func, memref, scf
-from xdsl.dialects.builtin import ModuleOp, TensorType
+from xdsl.dialects.builtin import FloatAttr, ModuleOp, TensorType
 from xdsl.ir import Block, BlockArgument, Operation, SSAValue
 from xdsl.traits import IsTerminator
 
@@ -299,7 +299,10 @@ class Planner:
         body = self._block(op.body.block)
         own = {o.name for s in body for o in s.outs} | {argument.name for argument, _ in elements}
         for s in body:
-            s.ins = [o if o.name in own or o.element != "f32" else replace(o, kind="spread") for o in s.ins]
+            s.ins = [
+                o if o.name in own or o.element not in ("f32", "f64") else replace(o, kind="spread")
+                for o in s.ins
+            ]
         results = list(zip(outs, op.kinds, self._at.all(yielded(op)), strict=True))
         over = self._at[op.over] if op.over else None
         attrs = {"elements": elements, "results": results, "over": over, "shape": op.shape}
@@ -404,14 +407,20 @@ def crosses(op: Operation) -> bool:
 
 
 def attributes(op: Operation) -> dict[str, object]:
-    """What an operation says of itself in its properties, as plain values."""
+    """What an operation says of itself in its properties: plain values, and numbers as constants."""
     match op:
         case arith.CmpiOp() | arith.CmpfOp():
             return {"predicate": op.predicate.value.data}
         case CompareOp():
             return {"predicate": PREDICATES[op.predicate.data]}
         case ReplaceOp():
-            return {"from_": op.from_.value.data, "to": op.to.value.data}
+            return {"from_": number(op.from_), "to": number(op.to)}
         case HoldOp():
-            return {"by": op.by.value.data}
+            return {"by": number(op.by)}
     return {}
+
+
+def number(x: FloatAttr) -> Operand:
+    """A number that an operation states, as a constant of its type."""
+    value = x.value.data
+    return Operand("constant", str(value), (), element_name(x.type), value=value)

@@ -79,7 +79,7 @@ class CpuKernel:
             do not lie at multiples of their size.
             Of a problem with packed sequences q is (total_q, Hq, D), k (total_k, Hkv, D), v (total_k, Hkv,
             Dv); with keys in pages k is (pages, page_size, Hkv, D), v (pages, page_size, Hkv, Dv).
-        scale: of the scores; 0, or of size SCALE_MIN to SCALE_MAX (tensors.py); 1 / sqrt(D) if not given.
+        scale: of the scores; 0, or of a size that SCALES (tensors.py) allows; 1 / sqrt(D) if not given.
         inputs: by their names the arrays and numbers that the problem's mask and score read
             (``problem.arrays``, ``problem.scalars``), each of the rank and the type stated there, of any
             sizes and strides; what lies beyond an array's bounds reads as 0. The array "sink" is (Hq,). Those
@@ -154,7 +154,7 @@ class CpuKernel:
             names = [array.name for array in self.arrays]
             read = [("q", q), ("k", k), ("v", v), *zip(names, arrays, strict=True)]
             check_apart(given, read)
-        factor = self._default_scale if scale is None else expect_scale(scale)
+        factor = self._default_scale if scale is None else expect_scale(scale, self._computed)
         count = choose_threads(threads, layout.work)
         low = (q.address | k.address | v.address) & layout.low
         if low or layout.odd or (arrays and not all(map(is_aligned, arrays))):

@@ -149,7 +149,7 @@ class CudaKernel:
         given = [(name, x) for name, x in (("out", out), ("lse", lse)) if x is not None]
         self._check_where(q.kind is CUPY, [*read, *given])
         check_apart(given, read)
-        factor = 1 / math.sqrt(self.problem.head_dim) if scale is None else expect_scale(scale)
+        factor = 1 / math.sqrt(self.problem.head_dim) if scale is None else expect_scale(scale, "float32")
         blocks, elements = self._grid(q, k)
         with self._device:
             sent = [self._send(x) for _, x in read]

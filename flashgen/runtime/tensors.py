@@ -32,10 +32,13 @@ ITEMSIZE = {
     "bool": 1,
 }
 """Bytes of one element, by what a Problem calls its type: of those that it stores, and of its inputs'."""
-SCALE_MIN = float(np.finfo(np.float32).smallest_normal)
-SCALE_MAX = float(np.finfo(np.float32).max / np.float32(math.log2(math.e)))
-"""Kernels multiply the scale by log2 e in float32 (passes base-2 and fold-scale), and may take what is below
-a normal number for 0."""
+LOG2E = math.log2(math.e)
+SCALES = {
+    "float32": (2.0**-126, float(np.finfo(np.float32).max / np.float32(LOG2E))),
+    "float64": (2.0**-1022, math.nextafter(np.finfo(np.float64).max / LOG2E, 0)),
+}
+"""The smallest scale but 0, and the largest, by the type computed in: kernels multiply it by log2 e in that
+type (passes base-2 and fold-scale), and may take what is below a normal number for 0."""
 TENSOR_WORDS = 9
 TENSOR_BYTES = 8 * TENSOR_WORDS
 TENSORS = ("q", "k", "v", "o", "lse")
@@ -205,16 +208,17 @@ def expect_array(name: str, value: object, dtype: str | None = None) -> np.ndarr
     return value
 
 
-def expect_scale(value: object) -> float:
-    """0, or a factor from SCALE_MIN to SCALE_MAX with either sign; raises InvalidArgument."""
+def expect_scale(value: object, computed: str) -> float:
+    """0, or a factor within SCALES of the type computed in, with either sign; raises InvalidArgument."""
+    smallest, largest = SCALES[computed]
     if isinstance(value, numbers.Real) and not isinstance(value, bool):
         try:
             scale = float(value)
         except OverflowError:  # a whole number of hundreds of digits
             scale = math.inf
-        if scale == 0 or SCALE_MIN <= abs(scale) <= SCALE_MAX:
+        if scale == 0 or smallest <= abs(scale) <= largest:
             return scale
-    allowed = f"0 is allowed, or a finite float32 of size {SCALE_MIN:.8g} to {SCALE_MAX:.8g}"
+    allowed = f"0 is allowed, or a finite {computed} of size {smallest:.8g} to {largest:.8g}"
     raise InvalidArgument("scale", repr(value), allowed)
 
 

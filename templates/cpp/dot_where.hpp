@@ -4,9 +4,9 @@
 template <isize P, isize K, isize W> INLINE bool finite(Panels<P, K, W> b) {
   constexpr isize NV = W / lanes;
   vec sum[NV];
-  UNROLL for (isize v = 0; v < NV; ++v) sum[v] = all(0.0f);
+  UNROLL for (isize v = 0; v < NV; ++v) sum[v] = all(real(0));
   for (isize n = 0; n < P * K; ++n)
-    UNROLL for (isize v = 0; v < NV; ++v) sum[v] = fma(load(b.p + n * W + v * lanes), all(0.0f), sum[v]);
+    UNROLL for (isize v = 0; v < NV; ++v) sum[v] = fma(load(b.p + n * W + v * lanes), all(real(0)), sum[v]);
   bool all_finite = true;
   UNROLL for (isize v = 0; v < NV; ++v) all_finite &= !some(is_nan(sum[v]));
   return all_finite;

@@ -84,4 +84,5 @@ __attribute__((noinline, unused)) static simde__m256i cvtneps(simde__m512 a) {
 #define _mm512_maskz_reduce_ps(mask, a, how) reduce<how>(mask, a)
 #define _mm512_maskz_add_round_ps(mask, a, b, how) add_round<how>(mask, a, b)
 #define _mm512_maskz_scalef_ps(mask, a, b) scalef(mask, a, b)
+#define _mm512_maskz_slli_epi64(mask, a, n) simde_mm512_maskz_mov_epi64(mask, simde_mm512_slli_epi64(a, n))
 #endif
