@@ -49,7 +49,7 @@ NARROW = Schedule("q-outer", BR, BC, True, True, 4, True, False, split_keys=0, p
 VARIANTS = {
     "hoisted": NARROW,
     "split and held": replace(NARROW, split_keys=2 * BC, rescale_threshold=8.0),
-    "fa1": Schedule("kv-outer", BR, BC, False, False, 4, False, True, products="bfloat16"),
+    "fa1": Schedule("kv-outer", BR, BC, False, False, 4, False, True, split_keys=0, products="bfloat16"),
 }
 
 
