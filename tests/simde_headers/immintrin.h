@@ -74,6 +74,12 @@ __attribute__((noinline, unused)) static simde__m256i cvtneps(simde__m512 a) {
   }
   return simde_mm256_loadu_si256(y);
 }
+static inline simde__mmask16 test_bytes(simde__m128i a, simde__m128i b) {
+  const simde__m128i neither = simde_mm_cmpeq_epi8(simde_mm_and_si128(a, b), simde_mm_setzero_si128());
+  return (simde__mmask16)~simde_mm_movemask_epi8(neither);
+}
+#undef _mm_test_epi8_mask
+#define _mm_test_epi8_mask(a, b) test_bytes(a, b)
 #undef _mm512_dpbf16_ps
 #undef _mm512_cvtneps_pbh
 #define _mm512_dpbf16_ps(c, a, b) dpbf16(c, a, b)
