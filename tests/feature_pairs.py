@@ -69,7 +69,9 @@ def pairs(row: dict[str, Any], names: list[str]) -> set[tuple[tuple[str, Any], t
     return {((a, row[a]), (b, row[b])) for a, b in itertools.combinations(names, 2)}
 
 
-def laid_out(layout: str, shape: tuple[int, ...], fill: float, dtype: np.dtype) -> tuple[np.ndarray, np.ndarray]:
+def laid_out(
+    layout: str, shape: tuple[int, ...], fill: float, dtype: np.dtype
+) -> tuple[np.ndarray, np.ndarray]:
     """The memory, full of ``fill``, and an array of this shape (B, H, N, D) in it."""
     b, h, n, d = shape
     if layout == "turned":

@@ -42,7 +42,10 @@ def compiled(made: list[Call]) -> list[tuple]:
     wanted: list[tuple[Problem, Schedule]] = []
     for call in made:
         schedule = SCHEDULES[call.row["schedule"]]
-        wanted += [(call.problem, schedule), (call.problem, replace(schedule, causal_skip=not schedule.causal_skip))]
+        wanted += [
+            (call.problem, schedule),
+            (call.problem, replace(schedule, causal_skip=not schedule.causal_skip)),
+        ]
     different = tuple(dict.fromkeys(wanted))
     found = dict(zip(different, kernels(Build(Avx2()), different), strict=True))
     return [(found[wanted[n]], found[wanted[n + 1]]) for n in range(0, len(wanted), 2)]
