@@ -1,4 +1,4 @@
-"""Every two features together, compiled: right within the bound, nothing read that is NaN, no byte written apart.
+"""Every two features together, compiled: right within the bound, nothing read that is NaN, no gap written.
 
 The thread counts and causal_skip, which change no bit, are tried on each.
 """
