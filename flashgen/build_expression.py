@@ -224,7 +224,7 @@ class Scalars:
             return arith.SelectOp(*map(self.value, e.args)).result
         if e.op == "float":
             whole = arith.IndexCastOp(self.value(e.args[0]), i64)
-            return arith.SIToFPOp(whole, self.real).result
+            return arith.SIToFPOp(whole, self.real).result  # pyright: ignore[reportArgumentType]
         if e.op == "abs" and e.kind == "index":
             x = self.value(e.args[0])
             return larger(x, sub(self.value(ZERO), x))

@@ -33,7 +33,9 @@ LAYERS = {
     "dot_in_place_where.hpp": {"tile_dot_in_place_where"},
 }
 """Files that a kernel has only with one of these operations, in order."""
-DOUBLE = {n: n.replace(".", "_double.") for n in ("storage.hpp", "transpose.hpp", "functions.hpp")}
+DOUBLE: dict[str, str | None] = {
+    n: n.replace(".", "_double.") for n in ("storage.hpp", "transpose.hpp", "functions.hpp")
+}
 DOUBLE["scalar_functions.hpp"] = None
 """What stands for a file where doubles are computed with, if anything does."""
 

@@ -1,8 +1,8 @@
 """Problems in which every two features meet: masks, scores, tails, layouts, types, head ratios and schedules.
 
 ``cover`` picks rows of the product of all choices until each pair of choices stands in one of them, which is
-a few dozen of some hundred thousand. ``Call`` makes the inputs of one: what a kernel must not read is NaN, and
-what it must not write is known.
+a few dozen of some hundred thousand. ``Call`` makes the inputs of one: what a kernel must not read is NaN,
+and what it must not write is known.
 """
 
 from __future__ import annotations
