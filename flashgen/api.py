@@ -94,7 +94,8 @@ def attention(
         bfloat16 or float64; any strides; arithmetic is float64 with the last of these, else float32. Any of
         B, Hq, Nq, Nk and Dv may be 0. Arrays of NumPy, PyTorch or JAX, or of whatever speaks DLPack or the
         buffer protocol, in the processor's memory; or CuPy's, with target "cuda". Nothing is copied, but an
-        array whose elements do not lie at multiples of their size. There is no backward pass: a tensor that requires grad is refused while gradients are on.
+        array whose elements do not lie at multiples of their size. There is no backward pass: a tensor that
+        requires grad is refused while gradients are on.
     attn_mask: an array that broadcasts to (B, Hq, Nq, Nk) by NumPy's rules, never expanded: of bool, True
         where a row sees a key, or of floats, which are added to the scores; -inf hides the key.
     is_causal: a row sees no key after its own position.

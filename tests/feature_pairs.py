@@ -23,8 +23,8 @@ from flashgen.schedule import Schedule
 from tests.strategies import STORAGE
 
 B, NQ_STEP, NK_STEP = 2, 16, 16
-POISON = 777.0
-"""What lies in the gaps of an output."""
+POISON = 768.0
+"""What lies in the gaps of an output: a number of every type."""
 
 SCHEDULES = {
     "default": Schedule(br=NQ_STEP, bc=NK_STEP),
