@@ -14,13 +14,14 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-from xdsl.dialects import arith, func, math, memref, scf
+from xdsl.dialects import arith, func, memref, scf
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Attribute, Block, Operation, SSAValue
 from xdsl.traits import IsTerminator
 
 from flashgen.analysis.extents import names_of
 from flashgen.interpret_arrays import Array, GroupedRows, Violation, lookup, window
+from flashgen.interpret_elements import ORDERINGS, REAL_ORDERINGS, SIMPLE
 from flashgen.interpret_sequences import PagedRows, sequence
 from flashgen.ir.compare import PREDICATES, CompareOp
 from flashgen.ir.compute import (
@@ -32,24 +33,11 @@ from flashgen.ir.compute import (
     RowMaxOp,
     RowSumOp,
     ScaleRowsOp,
-    SelectOp,
 )
 from flashgen.ir.memory import ElementOp, ExtremesOp, FetchOp, GroupRowsOp, LoadOp, StoreOp
 from flashgen.ir.regions import MaskOp, RowSpanOp, SweepOp
 from flashgen.ir.sequences import PagesOp, SequenceOp
 from flashgen.ir.types import bf16, element_of, f16, i1, shape_of
-
-REAL_ORDERINGS: dict[int, Callable[..., Any]] = {
-    1: np.equal,
-    4: np.less,
-    5: np.less_equal,
-    9: lambda a, b: ~np.less_equal(a, b),
-    10: lambda a, b: ~np.less(a, b),
-    13: np.not_equal,
-}
-"""By arith.cmpf's encoding, as far as tile.compare has it."""
-ORDERINGS = (np.equal, np.not_equal, np.less, np.less_equal, np.greater, np.greater_equal)
-"""By arith.cmpi's encoding."""
 
 
 def interpret(
@@ -116,40 +104,6 @@ class Frame:
         if (effect := EFFECTS.get(type(op))) is not None:
             return effect(self, op, *operands)
         raise Violation(f"{op.name} has no meaning here")
-
-
-def quotient(a: Any, b: Any) -> Any:
-    """Rounded towards minus infinity; 0 where b is 0."""
-    return np.where(np.equal(b, 0), 0, np.floor_divide(a, np.where(np.equal(b, 0), 1, b)))
-
-
-SIMPLE: dict[type[Operation], Callable[..., Any]] = {
-    arith.AddiOp: np.add,
-    arith.SubiOp: np.subtract,
-    arith.MuliOp: np.multiply,
-    arith.MinSIOp: np.minimum,
-    arith.MaxSIOp: np.maximum,
-    arith.FloorDivSIOp: quotient,
-    arith.CeilDivSIOp: lambda a, b: -quotient(-a, b),
-    arith.RemSIOp: np.fmod,
-    arith.AndIOp: np.logical_and,
-    arith.OrIOp: np.logical_or,
-    arith.AddfOp: np.add,
-    arith.SubfOp: np.subtract,
-    arith.MulfOp: np.multiply,
-    arith.DivfOp: np.divide,
-    arith.MaximumfOp: np.maximum,
-    arith.MinimumfOp: np.minimum,
-    arith.IndexCastOp: lambda a: a,
-    math.AbsFOp: np.abs,
-    arith.SelectOp: np.where,
-    SelectOp: np.where,
-    math.ExpOp: np.exp,
-    math.Exp2Op: np.exp2,
-    math.LogOp: np.log,
-    math.TanhOp: np.tanh,
-    memref.DimOp: lambda array, n: array.shape[n],
-}
 
 
 def constant(frame: Frame, op: arith.ConstantOp) -> Any:

@@ -15,7 +15,7 @@ FLOW = (
     ("ir",),
     ("evaluate",),
     ("analysis", "reference"),
-    ("interpret_arrays", "build_expression", "build_layout"),
+    ("interpret_arrays", "interpret_elements", "build_expression", "build_layout"),
     ("interpret_sequences",),
     ("build", "interpret", "outline"),
     ("passes",),

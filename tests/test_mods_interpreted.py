@@ -16,7 +16,7 @@ from tests.modules import stages
 
 SCHEDULES = [
     Schedule("q-outer", 4, 3, True, True, 0, False, False, 0.0, 0),
-    Schedule("q-outer", 3, 4, True, True, 4, True, True, 0.5, 8),
+    Schedule("q-outer", 3, 4, True, True, 4, True, True, 0.5, 8, fetch_ahead=True),
     Schedule("kv-outer", 3, 4, False, True, 0, False, True, 0.0, 0),
     Schedule("kv-outer", 4, 4, True, False, 3, False, False, 0.0, 0),
 ]

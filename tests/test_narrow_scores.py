@@ -45,7 +45,9 @@ PROBLEMS = {
     "a bias": problem("top-left", score=ALIBI.expression),
     "a comparison": problem("top-left", score=parse("where(score < 0.5, score * 2.0, 1.0)")),
 }
-NARROW = Schedule("q-outer", BR, BC, True, True, 4, True, False, split_keys=0, products="bfloat16")
+NARROW = Schedule(
+    "q-outer", BR, BC, True, True, 4, True, False, split_keys=0, fetch_ahead=True, products="bfloat16"
+)
 VARIANTS = {
     "hoisted": NARROW,
     "split and held": replace(NARROW, split_keys=2 * BC, rescale_threshold=8.0),

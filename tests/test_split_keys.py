@@ -38,7 +38,7 @@ each_target = pytest.mark.parametrize("target", TARGETS, ids=lambda t: t.name)
 def schedule(skip: bool = True, grouped: bool = True, threshold: float = 0.0, packs: str = "") -> Schedule:
     """For the interpreter. packs: "" for none, "packed" or "hoisted"."""
     panel, hoist = 3 if packs else 0, packs == "hoisted"
-    return Schedule("q-outer", BR, BC, True, skip, panel, hoist, grouped, threshold, P)
+    return Schedule("q-outer", BR, BC, True, skip, panel, hoist, grouped, threshold, P, fetch_ahead=False)
 
 
 SCHEDULES = [

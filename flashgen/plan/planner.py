@@ -7,14 +7,12 @@ from dataclasses import replace
 from typing import Any
 
 from xdsl.dialects import arith, func, memref, scf
-from xdsl.dialects.builtin import FloatAttr, ModuleOp, TensorType
-from xdsl.ir import Block, BlockArgument, Operation, SSAValue
-from xdsl.traits import IsTerminator
+from xdsl.dialects.builtin import ModuleOp, TensorType
+from xdsl.ir import Block, Operation, SSAValue
 
 from flashgen.analysis.linear import stored
 from flashgen.errors import CannotEmit
-from flashgen.ir.compare import PREDICATES, CompareOp
-from flashgen.ir.compute import BroadcastOp, DotOp, HoldOp, PackOp, ReplaceOp, ScaleRowsOp
+from flashgen.ir.compute import BroadcastOp, DotOp, PackOp, ScaleRowsOp
 from flashgen.ir.memory import ExtremesOp, FetchOp, GroupRowsOp, LoadOp, StoreOp
 from flashgen.ir.provenance import made_by
 from flashgen.ir.regions import MaskOp, RowSpanOp, SweepOp, YieldOp, yielded
@@ -24,6 +22,7 @@ from flashgen.plan.layout import TileLayout
 from flashgen.plan.liveness import deferred, elementwise, viewed
 from flashgen.plan.model import KernelPlan, Operand, Statement
 from flashgen.plan.placement import Placement
+from flashgen.plan.properties import attributes, crosses, level_of
 from flashgen.plan.storage import element_name, kind_of
 
 
@@ -382,45 +381,3 @@ HANDLERS: dict[type[Operation], Callable[[Planner, Any], list[Statement]]] = {
     DotOp: Planner._dot,
     ScaleRowsOp: Planner._scale_rows,
 }
-
-
-def level_of(op: Operation) -> int:
-    """Of an operation in a mask's region: 0 if it needs neither row nor column, 1 the row alone, else 2."""
-    block = op.parent
-    assert block is not None
-    if op.has_trait(IsTerminator):
-        return 2
-    levels = [0]
-    for v in op.operands:
-        if isinstance(v, BlockArgument) and v.owner is block:
-            levels.append(v.index + 1)
-        elif isinstance(v.owner, Operation) and v.owner.parent is block:
-            levels.append(level_of(v.owner))
-    return max(levels)
-
-
-def crosses(op: Operation) -> bool:
-    """Whether op is done less often than what reads it."""
-    if not isinstance(op.parent_op(), MaskOp):
-        return False
-    return any(level_of(use.operation) != level_of(op) for use in op.results[0].uses)
-
-
-def attributes(op: Operation) -> dict[str, object]:
-    """What an operation says of itself in its properties: plain values, and numbers as constants."""
-    match op:
-        case arith.CmpiOp() | arith.CmpfOp():
-            return {"predicate": op.predicate.value.data}
-        case CompareOp():
-            return {"predicate": PREDICATES[op.predicate.data]}
-        case ReplaceOp():
-            return {"from_": number(op.from_), "to": number(op.to)}
-        case HoldOp():
-            return {"by": number(op.by)}
-    return {}
-
-
-def number(x: FloatAttr) -> Operand:
-    """A number that an operation states, as a constant of its type."""
-    value = x.value.data
-    return Operand("constant", str(value), (), element_name(x.type), value=value)
