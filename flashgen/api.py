@@ -91,7 +91,8 @@ def attention(
     """softmax(score(scale * Q K^T), masked) V: O, or (O, lse).
 
     q: (B, Hq, Nq, D), k: (B, Hkv, Nk, D), v: (B, Hkv, Nk, Dv), of one type, which is float32, float16,
-        bfloat16 or float64; any strides; arithmetic is float64 with the last of these, else float32. Any of B, Hq, Nq, Nk and Dv may be 0. Arrays of NumPy,
+        bfloat16 or float64; any strides; arithmetic is float64 with the last of these, else float32. Any of
+        B, Hq, Nq, Nk and Dv may be 0. Arrays of NumPy,
         PyTorch or JAX, or of whatever speaks DLPack or the buffer protocol, in the processor's memory; or
         CuPy's, with target "cuda". Nothing is copied, but an array whose elements do not lie at multiples of
         their size. There is no backward pass: a tensor that requires grad is refused while gradients are on.

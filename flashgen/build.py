@@ -80,7 +80,8 @@ def build(problem: Problem, br: int, bc: int) -> ModuleOp:
 
     One function `@attention(q, k, v, o, lse, ARRAYS..., scale, SCALARS...)`: q (B, Hq, Nq, D),
     k (B, Hkv, Nk, D), v (B, Hkv, Nk, Dv), o (B, Hq, Nq, Dv) in the storage type, lse (B, Hq, Nq) and scale
-    of the type computed in, or what the problem's layout has for these; the problem's arrays and scalars, of their own types.
+    of the type computed in, or what the problem's layout has for these; the problem's arrays and scalars, of
+    their own types.
     All extents but D and Dv, and all strides, are run-time values; extents of one name in Layout.shapes are
     equal, and named so on the function's arguments (analysis.extents).
     """

@@ -178,7 +178,8 @@ def stated_masks(problem: Problem) -> tuple[list[Expression], Expression]:
 class Scalars:
     """Expressions as numbers of one place: the function's top, a batch, or a region.
 
-    inputs: the values of arrays and scalars, by name. real: the type computed in. known: what has been computed, by kind and expression.
+    inputs: the values of arrays and scalars, by name. real: the type computed in. known: what has been
+        computed, by kind and expression.
     """
 
     inputs: Mapping[str, SSAValue]

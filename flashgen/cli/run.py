@@ -131,8 +131,8 @@ def run(
     """Compute attention on arrays from files.
 
     Reports the error against a float64 reference, of float64 arrays against one of 80 bits, and the time. Hq
-    may be a multiple of Hkv. The exit status is 1 where an error is above its bound. Arrays that --mask and --score read, and the logits "sink" (Hq,)
-    of --sink, lie in FILE under their names.
+    may be a multiple of Hkv. The exit status is 1 where an error is above its bound. Arrays that --mask and
+    --score read, and the logits "sink" (Hq,) of --sink, lie in FILE under their names.
 
     \b
     Examples:

@@ -31,8 +31,8 @@ Form = Literal["operation", "elementwise", "scalar"]
 class Buffer:
     """Scratch memory of one thread (of one block, on a GPU), shared by values that never live at once.
 
-    size: elements. element: "f32", "f64", "bf16", "index" or "i1" (a byte). offset: bytes from the start of scratch
-        memory.
+    size: elements. element: "f32", "f64", "bf16", "index" or "i1" (a byte). offset: bytes from the
+        start of scratch memory.
     """
 
     size: int
