@@ -179,7 +179,7 @@ class Scalars:
     """Expressions as numbers of one place: the function's top, a batch, or a region.
 
     inputs: the values of arrays and scalars, by name. real: the type computed in. known: what has been
-    computed, by kind and expression.
+        computed, by kind and expression.
     """
 
     inputs: Mapping[str, SSAValue]

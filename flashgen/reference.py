@@ -68,8 +68,8 @@ def attention(
     values: Mapping[str, Any] | None = None,
     first: tuple[int, int] = (0, 0),
 ) -> tuple[Array, Array]:
-    """O (B, Hq, Nq, Dv) and lse (B, Hq, Nq), in ``wider``. A row that sees no key has O = 0, and lse =
-    -inf or the sink.
+    """O (B, Hq, Nq, Dv) and lse (B, Hq, Nq), in ``wider``. A row that sees no key has O = 0 and lse = -inf,
+    or the sink.
 
     values: the arrays and numbers that the problem's mask, score and sink read, by name.
     first: the sequence and the head that these expressions know the first ones by, where others are left out.
