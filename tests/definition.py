@@ -6,17 +6,12 @@ Expressions are evaluated as they stand, for all positions of a call at once.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from flashgen.expression import Array, Expression, Scalar
 from flashgen.problem import Problem
-from flashgen.reference import ROUNDOFF, SMALLEST, Bound, C, bound
-
-SHIFT = 1e-7
-"""By which scores are moved to find out how steep a function of them is."""
 
 BINARY = {
     "add": np.add,
@@ -87,9 +82,8 @@ def scores(
     k: np.ndarray,
     scale: float,
     inputs: Mapping[str, Any],
-    shift: float = 0.0,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """t (B, Hq, Nq, Nk), and which keys each row sees. shift: added to scores before all else."""
+    """t (B, Hq, Nq, Nk), and which keys each row sees."""
     (batch, hq, nq, _), nk = q.shape, k.shape[2]
     k = np.repeat(k, hq // max(k.shape[1], 1), axis=1)
     leaves: dict[str, Any] = {
@@ -101,7 +95,7 @@ def scores(
         "Nk": nk,
     }
     with np.errstate(all="ignore"):
-        t = leaves["score"] = scale * (q.astype(np.float64) @ k.astype(np.float64).swapaxes(2, 3)) + shift
+        t = leaves["score"] = scale * (q.astype(np.float64) @ k.astype(np.float64).swapaxes(2, 3))
         if problem.score is not None:
             t = np.broadcast_to(evaluate(problem.score, leaves, inputs), t.shape)
         seen = np.ones(t.shape, bool)
@@ -128,27 +122,3 @@ def attention(
         for j in range(t.shape[3]):  # what a row does not see adds nothing, whatever it is
             o += np.where(seen[..., j : j + 1], p[..., j : j + 1] * v[:, :, j : j + 1], 0)
         return o / np.where(total == 0, 1, total)[..., None], finite + np.log(total)
-
-
-def limits(
-    problem: Problem, q: np.ndarray, k: np.ndarray, v: np.ndarray, scale: float, inputs: Mapping[str, Any]
-) -> Bound:
-    """How far float32 results may be from the definition: the one bound (reference.bound), where
-
-    S, which its errors of scores are relative to, is what the problem's score makes of such an error: S times
-    the steepest slope of t, and the largest t, which is rounded itself. Both over visible pairs.
-    """
-    (t, seen), (near, _) = (scores(problem, q, k, scale, inputs, shift) for shift in (0.0, SHIFT))
-    with np.errstate(invalid="ignore"):
-        slope = np.where(seen, np.abs(near - t) / SHIFT, 0)
-    slope, largest = float(slope.max(initial=0, where=np.isfinite(slope))), np.where(seen, np.abs(t), 0)
-    largest = float(largest.max(initial=0, where=np.isfinite(largest)))
-    if problem.sink:
-        largest = max(largest, float(np.abs(inputs["sink"]).max(initial=0)))
-    plain = bound(replace(problem, mask=None, score=None, causal=None), q, k, v, scale)
-    values = np.abs(v[np.isfinite(v)]).max(initial=0)
-    u, s = ROUNDOFF["float32"], plain.lse / (C * ROUNDOFF["float32"]) - 1 - np.log(max(k.shape[2], 1))
-    s = s * max(slope, 1.0) + largest
-    return Bound(
-        C * (u * (1 + s) + 2 * u) * values + SMALLEST["float32"], C * u * (1 + s + np.log(max(k.shape[2], 1)))
-    )

@@ -72,7 +72,10 @@ def test_emit_needs_no_numpy() -> None:
 
 LISTED = r"`\w+ {}--help` lists what is allowed$"
 REFUSED = {
-    "unknown target": (("emit", "--target", "sse"), r"target is 'sse'; one of 'avx2', 'avx512', 'cuda' is"),
+    "unknown target": (
+        ("emit", "--target", "sse"),
+        r"target is 'sse'; one of 'avx2', 'avx512', 'avx512bf16', 'cuda' is",
+    ),
     "tiles too large": (
         ("emit", "--br", "8000", "--bc", "8000"),
         r"tiles 8000 x 8000 need \d+ bytes .* target avx2 allows \d+: \d+ x \d+ fit",

@@ -17,10 +17,11 @@ import pytest
 from flashgen.interpret import interpret
 from flashgen.passes.pipeline import lower
 from flashgen.problem import Problem
+from flashgen.reference import bound
 from flashgen.schedule import Schedule
 from flashgen.targets.cpu import Avx2
 from tests.compiled import Build
-from tests.definition import attention, limits
+from tests.definition import attention
 from tests.direct import call, functions
 from tests.faults import column
 from tests.mods import SCORE, B, H, K, Q, constant, element, of
@@ -48,7 +49,7 @@ class Case:
     def check(self, o: np.ndarray, lse: np.ndarray) -> None:
         x = self.x
         want_o, want_lse = attention(self.problem, x.q, x.k, x.v, x.scale, self.inputs)
-        limit = limits(self.problem, x.q, x.k, x.v, x.scale, self.inputs)
+        limit = bound(self.problem, x.q, x.k, x.v, x.scale, values=self.inputs)
         limit.check(o, lse, want_o if self.o is None else self.o, want_lse if self.lse is None else self.lse)
 
 
@@ -117,6 +118,6 @@ def test_a_broadcast_bias_is_the_expanded_one(shape: tuple[int, ...]) -> None:
     found, expanded = (call(kernel, BIASED, x, {"bias": b}) for b in (bias, bias.copy()))
     for a, b in zip(found, expanded, strict=True):
         np.testing.assert_array_equal(a, b)
-    limits(BIASED, q, k, v, 1.0, {"bias": bias}).check(
+    bound(BIASED, q, k, v, 1.0, values={"bias": bias}).check(
         *found, *attention(BIASED, q, k, v, 1.0, {"bias": bias})
     )
