@@ -48,6 +48,7 @@ from flashgen.ir.types import NEG_INF, i1, index, tile
 from flashgen.problem import Problem
 
 SCORE = Expression("score")
+LN2 = Expression("constant", value=log(2))
 ZERO = Expression("constant", value=0)
 NQ, NK = Expression("length", value="Nq"), Expression("length", value="Nk")
 ROW, KEY = Expression("position", value="q"), Expression("position", value="k")
@@ -202,6 +203,8 @@ class Scalars:
             value = self.value(e)
             value.name_hint = value.name_hint or NAMES.get(e)
             return
+        if e.op == "exp2":
+            self.value(LN2)  # which ``Tiles`` multiplies by
         for a in e.args:
             self.hoist(a, among)
 
@@ -301,9 +304,7 @@ class Tiles:
             return SelectOp(seen, a, b).result
         if e.op == "exp2":  # kernels' own exp2 knows no large exponents
             x = self.value(e.args[0])
-            return REAL["exp"](
-                mulf(x, fill(exactly(log(2), self.real), tile(*self.shape, element=self.real)))
-            )
+            return REAL["exp"](mulf(x, self.value(LN2)))
         return REAL[e.op](*map(self.value, e.args))
 
     def positional(self, e: Expression) -> SSAValue:
