@@ -218,7 +218,9 @@ class Scalars:
         if e.op in ("scalar", "element"):
             assert isinstance(e.value, Array | Scalar)
             source = self.inputs[e.value.name]
-            return source if e.op == "scalar" else ElementOp(source, [self.value(a) for a in e.args]).result
+            if e.op == "scalar":
+                return source
+            return ElementOp(source, [self.value(a) for a in e.args], self.real).result
         if e.kind == "bool":
             return self.condition(e)
         if e.op == "constant":

@@ -80,6 +80,7 @@ class Problem:
         check_choice("sink", self.sink, (True, False))
         check_choice("layout", self.layout, LAYOUTS)
         check_names([*self.arrays, *self.scalars])
+        check_types(self.read_arrays, self.dtype)
 
     @property
     def arrays(self) -> tuple[Array, ...]:
@@ -92,6 +93,11 @@ class Problem:
     def read_arrays(self) -> tuple[Array, ...]:
         """Those of the mask and of the score."""
         return tuple(dict.fromkeys(v for v in self._values() if isinstance(v, Array)))
+
+    @property
+    def stored(self) -> tuple[str, ...]:
+        """Floating types of all arrays, that of q, k, v and o first."""
+        return tuple(dict.fromkeys([self.dtype, *(a.dtype for a in self.arrays if a.kind == "float")]))
 
     @property
     def scalars(self) -> tuple[Scalar, ...]:
@@ -121,6 +127,19 @@ class Problem:
 def computed(dtype: str) -> str:
     """The type that scores, sums and lse of a storage type have."""
     return "float64" if dtype == "float64" else "float32"
+
+
+READ = {"float32": ("float16", "bfloat16", "float32"), "float64": ("float32", "float64")}
+"""Floating types that masks and scores may read, by the type that they are computed in."""
+
+
+def check_types(arrays: tuple[Array, ...], dtype: str) -> None:
+    """Raise InvalidArgument for an array of floats that are not read where ``dtype`` is stored."""
+    allowed = READ[computed(dtype)]
+    for a in arrays:
+        if a.kind == "float" and a.dtype not in allowed:
+            what = f"with {dtype} for q, k and v {', '.join(allowed)} are allowed"
+            raise InvalidArgument(f"type of {a.name}", a.dtype, what)
 
 
 def digest(e: Expression) -> str:

@@ -105,7 +105,8 @@ class Cpu(Target):
         computed = problem.computed
         masks = (self.vector_masks[computed],) if MASKS & kernel.operations else ()
         vectors = (*self.vectors[computed], *masks)
-        storage = (*self.dtypes[problem.dtype], *vectors, "math.hpp", "storage.hpp", "tiles.hpp")
+        stored = dict.fromkeys(n for t in problem.stored for n in self.dtypes[t])
+        storage = (*stored, *vectors, "math.hpp", "storage.hpp", "tiles.hpp")
         some = (name for name, wanted in LAYERS.items() if wanted & kernel.operations)
         names = (*storage, self.scale_rows, *some, "sweep.hpp", "memory.hpp", "threads.hpp")
         if computed == "float32":
@@ -177,23 +178,7 @@ class Cpu(Target):
             bc //= 2
         return rows, bc
 
-    def check_computed(self, problem: Problem) -> None:
-        """Raise InvalidArgument for what is not computed in float64."""
-        asked = {
-            "mask": problem.mask is not None,
-            "score": problem.score is not None,
-            "sink": problem.sink,
-            "layout": problem.layout != "dense",
-        }
-        found = [name for name, wanted in asked.items() if wanted]
-        if problem.computed == "float64" and found:
-            plain = ", ".join(dtype for dtype in self.dtypes if dtype != "float64")
-            what = f"with {' and '.join(found)} target {self.name} has {plain}"
-            allowed = f"{what}; float64 is for dense problems, plain or causal"
-            raise InvalidArgument("dtype", repr(problem.dtype), allowed)
-
     def check(self, problem: Problem, schedule: Schedule) -> None:
-        self.check_computed(problem)
         width = self.micro_of(problem)[1]
         if schedule.panel not in (0, width):
             what = "" if problem.computed == "float32" else f" of {problem.computed}"

@@ -64,7 +64,8 @@ class Cuda(Target):
     def layers(self, problem: Problem, kernel: KernelPlan) -> tuple[str, ...]:
         some = ("scalars.cuh", "masks.cuh") if MASKS & kernel.operations else ()
         numbered = tuple(name for name, op in NUMBERED.items() if op in kernel.operations)
-        return (*self.dtypes[problem.dtype], "threads.cuh", "tiles.cuh", *numbered, "dot.cuh", *some)
+        stored = dict.fromkeys(name for dtype in problem.stored for name in self.dtypes[dtype])
+        return (*stored, "threads.cuh", "tiles.cuh", *numbered, "dot.cuh", *some)
 
     def fill(self, problem: Problem, schedule: Schedule) -> Schedule:
         """Open tile sizes are halved until the tiles fit, columns before rows."""

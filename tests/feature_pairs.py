@@ -37,7 +37,7 @@ CHOICES: dict[str, tuple[Any, ...]] = {
     "score": ("none", "softcap", "alibi", "bias", "relative"),
     "lengths": ((33, 50), (16, 64), (1, 35), (50, 17), (5, 0)),
     "layout": ("whole", "turned", "gaps", "backwards", "shared"),
-    "dtype": tuple(t for t in STORAGE if t != "float64"),  # which has no masks, scores or sinks yet
+    "dtype": tuple(STORAGE),
     "heads": ((2, 2), (4, 2), (3, 1)),
     "sink": (False, True),
     "dims": ((24, 40), (7, 3), (64, 64)),

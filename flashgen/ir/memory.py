@@ -32,7 +32,7 @@ from xdsl.irdl import (
 from xdsl.traits import MemoryReadEffect, MemoryWriteEffect, Pure
 
 from flashgen.ir.sequences import PagesOp, SequenceOp
-from flashgen.ir.types import NARROW, check, computed_in, element_of, f32, i1, index, shape_of
+from flashgen.ir.types import NARROW, check, computed_in, element_of, f32, f64, i1, index, shape_of
 
 
 @irdl_op_definition
@@ -185,7 +185,7 @@ class ElementOp(IRDLOperation):
     """`%x = tile.element %a[%i, %j] : memref<?x?xi32, ...> -> index`
 
     One element of an argument that nothing stores to: i1 of i1 (a byte in memory), index of i32 and i64, f32
-    of f16, bf16 and f32, f64 of f64. Beyond the array's bounds it is 0, and memory is not touched.
+    or f64 of f16, bf16 and f32, f64 of f64. Beyond the array's bounds it is 0, and memory is not touched.
     """
 
     name = "tile.element"
@@ -195,15 +195,19 @@ class ElementOp(IRDLOperation):
     traits = traits_def(Pure())
     assembly_format = "$source `[` $indices `]` attr-dict `:` type($source) `->` type($result)"
 
-    def __init__(self, source: SSAValue, indices: Sequence[SSAValue]):
-        super().__init__(operands=[source, indices], result_types=[read_as(element_of(source))])
+    def __init__(self, source: SSAValue, indices: Sequence[SSAValue], real: Attribute = f32):
+        """``real``: what a float is to be, where that is wider than what is stored."""
+        found = read_as(element_of(source))
+        super().__init__(operands=[source, indices], result_types=[real if found == f32 else found])
 
     def verify_(self) -> None:
         check_input(self)
         rank = len(shape_of(self.source))
         check(len(self.indices) == rank, f"{self.name}: {rank} indices wanted, {len(self.indices)} given")
         want = read_as(element_of(self.source))
-        check(self.result.type == want, f"{self.name}: {element_of(self.source)} is read as {want}")
+        widened = want == f32 and self.result.type == f64
+        fits = self.result.type == want or widened
+        check(fits, f"{self.name}: {element_of(self.source)} is read as {want}")
 
 
 @irdl_op_definition
