@@ -88,7 +88,7 @@ def test_passes_are_in_order() -> None:
 
 
 LONG = (2, 4, 2, 47, 95)
-KERNEL = Schedule("q-outer", 20, 39, True, True, hoist_packs=True, products="bfloat16")
+KERNEL = Schedule("q-outer", 20, 39, True, True, hoist_packs=True, fetch_ahead=True, products="bfloat16")
 BUILD = Build(Avx512Bf16(), emulated=True)
 
 

@@ -62,7 +62,7 @@ def test_the_contraction_agrees() -> None:
 @pytest.mark.parametrize("side", ["tensor<4x6xf32>", "tensor<6x5xf32>"])
 def test_a_mask_is_no_side_of_a_product(side: str) -> None:
     text = TEXT.format(panels="6x5", cols=5, how="")
-    with pytest.raises(ParseFailure, match="tiles of float32, float16 or bfloat16 wanted"):
+    with pytest.raises(ParseFailure, match="tiles of float32, float64, float16 or bfloat16 wanted"):
         parse(text.replace(side, side.replace("f32", "i1")))
 
 
