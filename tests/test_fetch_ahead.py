@@ -129,7 +129,7 @@ func.func @f(%x: memref<?x?xf32>, %n: index) {
 }
 """
     with pytest.raises(CannotEmit, match="stands before what is no product"):
-        plan(parse(text), Avx2().layout, ())
+        plan(parse(text), Avx2().layout(Problem(8)), ())
 
 
 @pytest.mark.parametrize(
