@@ -131,7 +131,7 @@ def compiled(text: str, build: Build) -> Path:
         compiler, flags = find_compiler(), build.flags
     except MissingTool as reason:
         pytest.skip(str(reason))
-    key = make_key(text, flags, compiler.identity)
+    key = make_key(text, (*flags, simde.read()), compiler.identity)
     return fetch(key, lambda made: compiler.compile(text, made, flags))
 
 

@@ -15,6 +15,11 @@ from flashgen.targets.cpu import Avx2, Cpu
 HEADERS = Path(__file__).parent / "simde_headers"
 
 
+def read() -> str:
+    """Our own headers, which a compiled file depends on beside its text."""
+    return "".join(path.read_text() for path in sorted(HEADERS.glob("*.h")))
+
+
 def flags(target: Cpu) -> tuple[str, ...]:
     """What stands in place of the target's own flags. Raises MissingTool.
 

@@ -100,7 +100,7 @@ def test_a_divisor_of_0() -> None:
 B, H, NQ, NK, D = 2, 4, 5, 7, 3
 BASE = make_inputs(Problem(D, 2), "plain", (B, H, 2, NQ, NK), 0.7)
 RNG = np.random.default_rng(1)
-BIAS = RNG.normal(size=(H, NQ, NK))
+BIAS = RNG.normal(size=(H, NQ, NK)).astype(np.float32)
 BIAS[1, 2, 3:] = -np.inf
 IDS = np.array([0, 0, 1, 1, 2, 2, 2])
 SINKS = np.array([0.5, -np.inf, 3.0, -20.0])
@@ -141,7 +141,7 @@ CASES = {
     "window": ({"window": (1, 0)}, plain, lambda b, h, i, j: i + 1 <= j <= i + 2),
     "nothing is seen": ({"mask_mod": mods.or_masks()}, plain, lambda b, h, i, j: False),
     "softcap": ({"softcap": 0.5}, lambda s, *_: 0.5 * math.tanh(s / 0.5), everything),
-    "bias": ({"attn_mask": BIAS}, lambda s, b, h, i, j: s + BIAS[h, i, j], everything),
+    "bias": ({"attn_mask": BIAS}, lambda s, b, h, i, j: s + float(BIAS[h, i, j]), everything),
     "heads": (
         {"score_mod": lambda s, b, h, q, k: s * (h + 1) - b * k},
         lambda s, b, h, i, j: s * (h + 1) - b * j,
@@ -199,12 +199,12 @@ def one_head(score: Any = None, mask: Any = None, nk: int = 2, v: Any = (3.0, 5.
 
 def test_nan_reaches_a_row_only_where_it_is_visible() -> None:
     nan, inf = math.nan, math.inf
-    bias = np.array([0.0, nan])
+    bias = np.array([0.0, nan], np.float32)
     assert all(map(math.isnan, one_head(attn_mask=bias)))
     assert one_head(attn_mask=bias, mask=lambda b, h, q, k: k < 1) == (3.0, 0.0)
-    assert one_head(attn_mask=np.array([0.0, -inf]), v=(3.0, nan)) == (3.0, 0.0)
-    assert one_head(attn_mask=np.array([0.0, -inf]), v=(3.0, inf)) == (3.0, 0.0)
-    assert one_head(attn_mask=np.array([-inf, -inf]), v=(nan, inf)) == (0.0, -inf)
+    assert one_head(attn_mask=np.array([0.0, -inf], np.float32), v=(3.0, nan)) == (3.0, 0.0)
+    assert one_head(attn_mask=np.array([0.0, -inf], np.float32), v=(3.0, inf)) == (3.0, 0.0)
+    assert one_head(attn_mask=np.array([-inf, -inf], np.float32), v=(nan, inf)) == (0.0, -inf)
     o, lse = one_head(v=(3.0, nan))
     assert math.isnan(o) and lse == math.log(2)
     assert all(map(math.isnan, one_head(sinks=np.array([nan]))))

@@ -78,6 +78,24 @@ static inline simde__mmask16 test_bytes(simde__m128i a, simde__m128i b) {
   const simde__m128i neither = simde_mm_cmpeq_epi8(simde_mm_and_si128(a, b), simde_mm_setzero_si128());
   return (simde__mmask16)~simde_mm_movemask_epi8(neither);
 }
+// SIMDe reads all that lies under a mask; processors touch nothing of what is masked out.
+template <class T> static inline void masked(T *x, int lanes, unsigned mask, const T *p) {
+  for (int n = 0; n < lanes; ++n) x[n] = mask >> n & 1 ? p[n] : T(0);
+}
+static inline simde__m512 masked_load(simde__mmask16 mask, const float *p) {
+  float x[16];
+  masked(x, 16, mask, p);
+  return simde_mm512_loadu_ps(x);
+}
+static inline simde__m512d masked_load(simde__mmask8 mask, const double *p) {
+  double x[8];
+  masked(x, 8, mask, p);
+  return simde_mm512_loadu_pd(x);
+}
+#undef _mm512_maskz_loadu_ps
+#undef _mm512_maskz_loadu_pd
+#define _mm512_maskz_loadu_ps(mask, p) masked_load(mask, p)
+#define _mm512_maskz_loadu_pd(mask, p) masked_load(mask, p)
 #undef _mm_test_epi8_mask
 #define _mm_test_epi8_mask(a, b) test_bytes(a, b)
 #undef _mm512_dpbf16_ps
