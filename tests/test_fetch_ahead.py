@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from flashgen import interpret
 from flashgen.emission import emit
-from flashgen.errors import CannotEmit
+from flashgen.errors import CannotEmit, InvalidArgument
 from flashgen.interpret import Violation
 from flashgen.ir.dialect import parse
 from flashgen.ir.memory import FetchOp
@@ -19,6 +19,7 @@ from flashgen.passes.pipeline import pipeline
 from flashgen.plan.planner import plan
 from flashgen.problem import ALIGNMENTS, Problem
 from flashgen.schedule import ORDERS, Schedule
+from flashgen.targets import find
 from flashgen.targets.cpu import Avx2
 from tests.head import refused
 from tests.modules import call, final
@@ -153,3 +154,22 @@ def test_a_kernel_without_it_is_another_with_the_same_arithmetic() -> None:
     assert pipeline(whole)[-1].name == "fetch-ahead"
     assert kept.count(", fetch<12, 16>(k, ") == kept.count(", fetch<12, 8>(v, ") == 2
     assert ", fetch<" not in without
+
+
+def test_a_target_asks_for_it_where_keys_are_few() -> None:
+    def chosen(key_len: int, asked: Schedule) -> bool | None:
+        found = Avx2().suit(Problem(64), asked, 128, key_len, 128)
+        return Avx2().complete(Problem(64), found).fetch_ahead
+
+    assert [chosen(n, Schedule()) for n in (64, 256, 257, 4096)] == [True, True, False, False]
+    assert chosen(512, Schedule(fetch_ahead=True))
+    for without in (Schedule(fetch_ahead=False), Schedule("kv-outer"), Schedule(panel=0)):
+        assert chosen(64, without) is False
+
+
+def test_what_is_allowed() -> None:
+    for without in ({"hoist_packs": False}, {"panel": 0}):
+        with pytest.raises(InvalidArgument, match="fetch_ahead is True; it needs hoist_packs"):
+            Schedule(fetch_ahead=True, **without)  # pyright: ignore[reportArgumentType]
+    with pytest.raises(InvalidArgument, match="fetch_ahead is True; target cuda has blocks that run while"):
+        find("cuda").complete(Problem(64), Schedule(fetch_ahead=True))
