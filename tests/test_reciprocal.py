@@ -8,6 +8,7 @@ from xdsl.dialects import arith
 
 from flashgen.build import build
 from flashgen.ir.compute import ReplaceOp, RowSumOp
+from flashgen.ir.dialect import parse
 from flashgen.ir.types import shape_of
 from flashgen.passes.patterns import guards, splat, unbroadcast
 from flashgen.problem import ALIGNMENTS, Problem
@@ -52,19 +53,42 @@ def largest_and_least(module, problem: Problem, x, monkeypatch: pytest.MonkeyPat
     return float(np.nanmax(every)), float(np.nanmin(every))
 
 
+def divisors(module, problem: Problem, monkeypatch: pytest.MonkeyPatch, negative: bool = False) -> list:
+    """Pairs of the largest and the least, for scores of several kinds and sizes, or for those of one sign."""
+    found = []
+    for kind in ("plain", "rising", "falling", "farthest"):
+        for size in (1e-3, 1.0, 40.0):
+            x = make_inputs(problem, kind, (1, 4, 2, 13, 31), 0.7, seed=3)
+            x.k[...] *= np.float32(size)
+            if negative:
+                x.q[...], x.k[...] = np.abs(x.q), -np.abs(x.k)
+            with monkeypatch.context() as patch:
+                found.append(largest_and_least(module, problem, x, patch))
+    return found
+
+
 @pytest.mark.parametrize("threshold", [0.0, 0.5, 8.0, float(MAX_THRESHOLD)])
 @pytest.mark.parametrize("parts", [0, 2 * BC])
 def test_what_is_divided_by_is_at_least_1(threshold: float, parts: int, monkeypatch) -> None:
     """And far from where its reciprocal is subnormal, whatever reference is held."""
     problem = Problem(D, DV, causal="top-left")
     module = final(problem, schedule("q-outer", threshold, parts))
-    for kind in ("plain", "rising", "falling", "farthest"):
-        for size in (1e-3, 1.0, 40.0):
-            x = make_inputs(problem, kind, (1, 4, 2, 13, 31), 0.7, seed=3)
-            x.k[...] *= np.float32(size)
-            with monkeypatch.context() as patch:
-                most, least = largest_and_least(module, problem, x, patch)
-            assert 1 <= least <= most <= 31 * 2.0**threshold
+    found = divisors(module, problem, monkeypatch)
+    for most, least in found:
+        assert least == 1  # of the first row, which sees one key; no other has less
+        assert most <= 31 * 2.0**threshold
+    if threshold == MAX_THRESHOLD:  # a reference is held that a smaller threshold would have let go
+        assert max(most for most, _ in found) > 31 * 2.0**8
+
+
+def test_what_is_divided_by_may_be_below_1_where_a_maximum_starts_higher(monkeypatch) -> None:
+    """The counterpart: what the pass refuses such a start for is found by what measures it here."""
+    problem = Problem(D, DV, causal="top-left")
+    start = "%m_start = tile.broadcast %neg_inf"
+    text = str(final(problem, schedule("q-outer")))
+    assert text.count(start) == 1
+    module = parse(text.replace(start, "%m_start = tile.broadcast %zero"))
+    assert min(least for _, least in divisors(module, problem, monkeypatch, negative=True)) < 0.99
 
 
 NOTHING = "builtin.module: nothing is divided by the sum of a softmax's row"
