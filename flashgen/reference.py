@@ -179,7 +179,10 @@ def bound(
     with V (``products``, as a Schedule's), and of O's storage.
 
     Why: a score is a sum of D products, each rounded, then scaled; its error is a small multiple of u * S, as
-    long as roundings do not conspire (D * u * S if they do). An error e of all scores changes O by at most
+    long as roundings do not conspire (D * u * S if they do) and the sums on the way are not all as large as
+    S: where the first of many products is far larger than the others, each addition is rounded at its size,
+    and a walk of D such steps, about sqrt(D) * u * S / 2, comes near what C allows. An error e of all scores
+    changes O by at most
     2 e max|v|, since O is an average of v with weights that sum to 1, and lse by at most e. The exponential,
     the sums over keys and the rescaling add a few u each, relative to max|v|; the last rounding adds u_out.
     The logarithm adds u * |lse|, and |lse| <= S + ln Nk. C covers the factor of 2 and the count of "a few".

@@ -106,7 +106,8 @@ class Cpu(Target):
         masks = (self.vector_masks[computed],) if MASKS & kernel.operations else ()
         vectors = (*self.vectors[computed], *masks)
         stored = dict.fromkeys(n for t in problem.stored for n in self.dtypes[t])
-        storage = (*stored, *vectors, "math.hpp", "storage.hpp", "tiles.hpp")
+        single = ("storage_single.hpp",) if computed == "float64" and "float32" in problem.stored else ()
+        storage = (*stored, *vectors, "math.hpp", "storage.hpp", *single, "tiles.hpp")
         some = (name for name, wanted in LAYERS.items() if wanted & kernel.operations)
         names = (*storage, self.scale_rows, *some, "sweep.hpp", "memory.hpp", "threads.hpp")
         if computed == "float32":

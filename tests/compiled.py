@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -176,13 +177,22 @@ def tiles(target: Cpu, problem: Problem, schedule: Schedule) -> tuple[int, int]:
 
 
 def call(
-    kernel: CpuKernel, x: Inputs, threads: int = 1, **outputs: np.ndarray
+    kernel: CpuKernel,
+    x: Inputs,
+    threads: int = 1,
+    values: Mapping[str, Any] | None = None,
+    **outputs: np.ndarray,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """O and lse, which hold NaN before: what a kernel leaves unwritten shows."""
+    """O and lse, which hold NaN before: what a kernel leaves unwritten shows.
+
+    values: by name, of which the kernel is given what its mask and score read.
+    """
     shape = (*x.q.shape[:3], x.v.shape[3])
     out, lse = (
         np.full(shape, np.nan, STORAGE[kernel.problem.dtype]),
         np.full(shape[:3], np.nan, STORAGE[kernel.problem.computed]),
     )
     given = {"out": out, "lse": lse} | outputs
-    return kernel(x.q, x.k, x.v, scale=x.scale, threads=threads, **given)
+    read = [v.name for v in (*kernel.problem.arrays, *kernel.problem.scalars)]
+    inputs = {name: (values or {})[name] for name in read} if read else None
+    return kernel(x.q, x.k, x.v, scale=x.scale, threads=threads, inputs=inputs, **given)

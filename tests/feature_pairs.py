@@ -18,8 +18,8 @@ import numpy as np
 from flashgen import mods
 from flashgen.combine import Combined, combine
 from flashgen.problem import Problem, computed
-from flashgen.reference import visible
 from flashgen.schedule import Schedule
+from tests.mods import hidden_keys
 from tests.strategies import STORAGE
 
 B, NQ_STEP, NK_STEP = 2, 16, 16
@@ -121,13 +121,9 @@ class Call:
 
     def hide(self) -> None:
         """NaN at keys and values that no row of any head sees."""
-        nq, nk = self.row["lengths"]
-        seen = np.zeros(nk, bool)
-        for b, h in np.ndindex(*self.q.shape[:2]):
-            rows = visible(self.problem, np.arange(nq), nq, nk, (b, h), self.options.values)
-            seen |= rows.any(axis=0)
-        self.k[:, :, ~seen] = math.nan
-        self.v[:, :, ~seen] = math.nan
+        hidden = hidden_keys(self.problem, self.q, self.k, self.scale, self.options.values).all(axis=(0, 1))
+        self.k[:, :, hidden] = math.nan
+        self.v[:, :, hidden] = math.nan
 
     def outputs(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """The memory of O, full of POISON; O, and lse."""

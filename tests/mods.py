@@ -7,8 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from flashgen.evaluate import evaluate
 from flashgen.expression import Array, Expression, Scalar
 from flashgen.problem import Problem
+from flashgen.reference import grid, visible
 from tests.strategies import Inputs
 
 
@@ -98,6 +100,25 @@ def what_is_read(rng: np.random.Generator, x: Inputs) -> Mapping[str, Any]:
         "bias": np.where(rng.random(bias.shape) < 0.2, -np.inf, bias).astype(np.float32),
         "sink": rng.normal(size=heads).astype(np.float32),
     }
+
+
+def hidden_keys(
+    problem: Problem, q: np.ndarray, k: np.ndarray, scale: float, values: Mapping[str, Any]
+) -> np.ndarray:
+    """Keys that no row of a group's heads sees, by the mask or for a score of -inf: bool (B, Hkv, Nk)."""
+    (batch, hq, nq, _), (hkv, nk) = q.shape, k.shape[1:3]
+    rows, hidden = np.arange(nq), np.ones((batch, hkv, nk), bool)
+    for b, h in np.ndindex(batch, hq):
+        g = h // (hq // hkv)
+        seen = visible(problem, rows, nq, nk, (b, h), values)
+        if problem.score is not None:
+            with np.errstate(all="ignore"):
+                s = scale * (q[b, h].astype(np.float64) @ k[b, g].astype(np.float64).T)
+                seen = seen & (
+                    evaluate(problem.score, grid(rows, nq, nk, (b, h), score=s), values) != -np.inf
+                )
+        hidden[b, g] &= ~seen.any(axis=0)
+    return hidden
 
 
 def random_inputs(

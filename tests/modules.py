@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 from xdsl.dialects.builtin import ModuleOp
@@ -35,23 +37,40 @@ def final(problem: Problem, schedule: Schedule) -> ModuleOp:
 
 
 def call(
-    module: ModuleOp, problem: Problem, x: Inputs, dtype: type = np.float64, shuffle: int | None = None
+    module: ModuleOp,
+    problem: Problem,
+    x: Inputs,
+    dtype: type = np.float64,
+    shuffle: int | None = None,
+    values: Mapping[str, Any] | None = None,
 ) -> tuple[np.ndarray, np.ndarray, Counter[str]]:
-    """O, lse and the counts of an interpreted run, on outputs that hold NaN before."""
+    """O, lse and the counts of an interpreted run, on outputs that hold NaN before.
+
+    values: by name, of which the run is given what the mask and the score read.
+    """
     shape = (*x.q.shape[:3], problem.head_dim_v)
     storage = dtype if problem.dtype == "float32" else STORAGE[problem.dtype]
     o, lse = np.full(shape, np.nan, storage), np.full(shape[:3], np.nan, dtype)
     rng = None if shuffle is None else np.random.default_rng(shuffle)
-    counts = interpret(module, x.q, x.k, x.v, o, lse, dtype(x.scale), dtype=dtype, shuffle=rng)
+    arrays = [(values or {})[a.name] for a in problem.arrays]
+    numbers = [(values or {})[s.name] for s in problem.scalars]
+    args = (x.q, x.k, x.v, o, lse, *arrays, dtype(x.scale), *numbers)
+    counts = interpret(module, *args, dtype=dtype, shuffle=rng)
     return o, lse, counts
 
 
 def check(
-    module: ModuleOp, problem: Problem, x: Inputs, dtype: type = np.float64, products: str = "float32"
+    module: ModuleOp,
+    problem: Problem,
+    x: Inputs,
+    dtype: type = np.float64,
+    products: str = "float32",
+    values: Mapping[str, Any] | None = None,
 ) -> Counter[str]:
     """An interpreted run is within the one bound of the reference."""
-    o, lse, counts = call(module, problem, x, dtype)
+    o, lse, counts = call(module, problem, x, dtype, values=values)
     scale = float(dtype(x.scale))
-    limit = bound(problem, x.q, x.k, x.v, scale, np.dtype(dtype).name, products)
-    limit.check(o, lse, *attention(problem, x.q, x.k, x.v, scale))
+    with np.errstate(invalid="ignore"):
+        limit = bound(problem, x.q, x.k, x.v, scale, np.dtype(dtype).name, products, values)
+    limit.check(o, lse, *attention(problem, x.q, x.k, x.v, scale, values))
     return counts

@@ -53,8 +53,15 @@ class Sequences:
     def results(self) -> Results:
         """o and lse of each sequence, (1, Hq, Nq, ...), as they are now; nothing beside them was written."""
         found = [self.of(n) for n in range(len(self.parts))]
-        written = sum(array.size for each in found for array in each)
-        assert sum(int(np.isnan(w).sum()) for w in self.whole) >= sum(w.size for w in self.whole) - written
+        kept = [[array.copy() for array in each] for each in found]
+        for each in found:
+            for array in each:
+                array[...] = np.nan
+        beside = [bool(np.isnan(memory).all()) for memory in self.whole]
+        for each, values in zip(found, kept, strict=True):
+            for array, value in zip(each, values, strict=True):
+                array[...] = value
+        assert all(beside), "what is beside the results was written"
         return found
 
     def of(self, n: int) -> tuple[np.ndarray, np.ndarray]:
@@ -67,9 +74,9 @@ class Sequences:
     def check(self, computed: str = "float32") -> Results:
         """Each sequence is within the one bound of the reference of it alone."""
         found = self.results()
-        for x, (o, lse) in zip(self.parts, found, strict=True):
-            limit = bound(self.dense, x.q, x.k, x.v, x.scale, computed)
-            limit.check(o, lse, *attention(self.dense, x.q, x.k, x.v, x.scale))
+        for n, (x, (o, lse)) in enumerate(zip(self.parts, found, strict=True)):
+            limit = bound(self.dense, x.q, x.k, x.v, x.scale, computed, first=(n, 0))
+            limit.check(o, lse, *attention(self.dense, x.q, x.k, x.v, x.scale, first=(n, 0)))
         return found
 
 

@@ -11,12 +11,11 @@ from flashgen.errors import InvalidArgument
 from flashgen.mods import chain
 
 BATCH, HEADS, NQ, NK = 2, 3, 7, 9
-RNG = np.random.default_rng(0)
 SHAPE = (BATCH, HEADS, NQ, NK)
 
 
 def test_the_order_of_options_is_fixed() -> None:
-    bias = RNG.normal(size=(NQ, NK)).astype(np.float32)
+    bias = np.random.default_rng(0).normal(size=(NQ, NK)).astype(np.float32)
 
     def double(score, b, h, q, k):
         return 2 * score
@@ -63,8 +62,9 @@ def test_a_call_of_a_known_kind_gets_its_own_values() -> None:
             SHAPE, window=window, softcap=cap, alibi=slopes, attn_mask=bias, score_mod=reading(table)
         )
 
-    arrays = [RNG.random(HEADS).astype(np.float32) for _ in range(4)]
-    biases = [RNG.random(SHAPE).astype(np.float32) for _ in range(2)]
+    rng = np.random.default_rng(0)
+    arrays = [rng.random(HEADS).astype(np.float32) for _ in range(4)]
+    biases = [rng.random(SHAPE).astype(np.float32) for _ in range(2)]
     one = ask((1, 2), 3.0, arrays[0], biases[0], arrays[1])
     two = ask((4, 5), 6.0, arrays[2], biases[1], arrays[3])
     assert one.mask is two.mask and one.score is two.score
@@ -116,7 +116,7 @@ SIZES = [
 @pytest.mark.parametrize("sizes", SIZES)
 @pytest.mark.parametrize("dtype", [bool, np.float32, np.float16])
 def test_an_attn_mask_is_broadcast_by_numpys_rules_and_never_copied(sizes, dtype) -> None:
-    array = (RNG.normal(size=sizes) > 0).astype(dtype)
+    array = (np.random.default_rng(0).normal(size=sizes) > 0).astype(dtype)
     made = combine(SHAPE, attn_mask=array)
     ((name, view),) = made.values.items()
     assert view.shape == SHAPE and np.shares_memory(view, array)

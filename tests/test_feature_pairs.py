@@ -15,7 +15,7 @@ from flashgen.reference import attention, bound
 from flashgen.schedule import Schedule
 from flashgen.targets.cpu import Avx2
 from tests.compiled import Build, kernels
-from tests.feature_pairs import CHOICES, POISON, SCHEDULES, Call, calls, cover, pairs
+from tests.feature_pairs import CHOICES, POISON, SCHEDULES, Call, calls, pairs
 
 ROWS = dict(calls())
 TOGETHER = 8
@@ -25,7 +25,8 @@ NAMES = list(ROWS)
 
 def test_the_cover_has_every_pair() -> None:
     names = list(CHOICES)
-    met = set().union(*(pairs(row, names) for row in cover(CHOICES)))
+    met = set().union(*(pairs(row, names) for row in ROWS.values()))
+    assert len(ROWS) < 60
     sizes = [len(choices) for choices in CHOICES.values()]
     assert len(met) == (sum(sizes) ** 2 - sum(n * n for n in sizes)) // 2
 
@@ -56,7 +57,7 @@ def check(call: Call, kernel, other) -> None:
     memory, o, lse = call.outputs()
     kernel(call.q, call.k, call.v, scale=call.scale, inputs=values, out=o, lse=lse, threads=1)
     want = attention(call.problem, call.q, call.k, call.v, call.scale, values)
-    limits = bound(call.problem, call.q, call.k, call.v, call.scale, values=values)
+    limits = bound(call.problem, call.q, call.k, call.v, call.scale, call.problem.computed, values=values)
     try:
         limits.check(o, lse, *want)
     except AssertionError as error:

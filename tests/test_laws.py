@@ -134,13 +134,13 @@ def test_keys_may_come_in_any_order(target, case, data):
 @each_target
 @given(case=cases(), data=st.data())
 def test_shifting_all_logits_shifts_lse_and_nothing_else(target, case, data):
-    """The shift comes in through one dimension, in which q is 1; 64 / scale is exact."""
+    """The shift comes in through the last dimension, in which q is 1; 64 / scale is exact."""
     alternatives, x = case
     kernel = one_of(alternatives(target), data)
     q, k = x.q.copy(), x.k.copy()
-    q[..., 0], k[..., 0] = 1, np.round(k[..., 0] * 64) / 64
+    q[..., -1], k[..., -1] = 1, np.round(k[..., -1] * 64) / 64
     far = k.copy()
-    far[..., 0] += 256
+    far[..., -1] += 256
     near, shifted = replace(x, q=q, k=k, scale=0.25), replace(x, q=q, k=far, scale=0.25)
     o, lse = call(kernel, near)
     assert_close(kernel, shifted, call(kernel, shifted), (o, lse.astype(np.longdouble) + 64))

@@ -7,12 +7,12 @@ import pytest
 
 from flashgen import emission
 from flashgen.plan.launch import Sizes
-from flashgen.reference import bound
+from flashgen.reference import attention, bound
 from flashgen.schedule import Schedule
 from flashgen.targets.cuda import Cuda
+from tests.cuda_emitted import CACHE
 from tests.cuda_on_cpu.build import TENSOR
 from tests.cuda_on_cpu.runner import ATTENTION, CudaOnCpu
-from tests.definition import attention
 from tests.mods import PROBLEMS, random_inputs, what_is_read
 
 NUMBERS = {"index": "long long", "float": "float"}
@@ -20,7 +20,8 @@ NUMBERS = {"index": "long long", "float": "float"}
 
 @pytest.mark.parametrize("schedule", [Schedule("q-outer", 16, 8), Schedule("kv-outer", 8, 16, False)])
 @pytest.mark.parametrize("name", ["document, causal", "chosen", "bias and sink", "softcap"])
-def test_kernels_equal_the_definition(name: str, schedule: Schedule) -> None:
+def test_kernels_equal_the_definition(name: str, schedule: Schedule, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FLASHGEN_CACHE_DIR", str(CACHE))
     problem, rng = PROBLEMS[name], np.random.default_rng(3)
     x = random_inputs(problem, rng, (1, 2, 1, 18, 21))
     x.v[0, 0, 10, 1] = np.nan

@@ -14,15 +14,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from flashgen.interpret import interpret
 from flashgen.passes.pipeline import lower
 from flashgen.problem import Problem
-from flashgen.reference import bound
+from flashgen.reference import attention, bound
 from flashgen.schedule import Schedule
 from flashgen.targets.cpu import Avx2
-from tests.compiled import Build
-from tests.definition import attention
-from tests.direct import call, functions
+from tests import compiled, modules
+from tests.compiled import Build, call
 from tests.faults import column
 from tests.mods import SCORE, B, H, K, Q, constant, element, of
 from tests.strategies import Inputs
@@ -86,26 +84,20 @@ def module(problem: Problem):
 
 @cache
 def kernels() -> dict[Problem, Any]:
-    found = functions(Build(Avx2()), [(problem, SCHEDULE) for problem in PROBLEMS])
+    found = compiled.kernels(Build(Avx2()), tuple((problem, SCHEDULE) for problem in PROBLEMS))
     return dict(zip(PROBLEMS, found, strict=True))
-
-
-def interpreted(problem: Problem, x: Inputs, read: Mapping[str, Any]) -> tuple[np.ndarray, np.ndarray]:
-    o = np.full((*x.q.shape[:3], problem.head_dim_v), np.nan, np.float32)
-    lse = np.full(x.q.shape[:3], np.nan, np.float32)
-    arrays = [read[a.name] for a in problem.arrays]
-    interpret(module(problem), x.q, x.k, x.v, o, lse, *arrays, np.float32(x.scale), dtype=np.float32)
-    return o, lse
 
 
 @pytest.mark.parametrize("case", list(cases()), ids=lambda c: c.fault)
 def test_interpreted(case: Case) -> None:
-    case.check(*interpreted(case.problem, case.x, case.inputs))
+    p = case.problem
+    o, lse, _ = modules.call(module(p), p, case.x, np.float32, values=case.inputs)
+    case.check(o, lse)
 
 
 @pytest.mark.parametrize("case", list(cases()), ids=lambda c: c.fault)
 def test_avx2(case: Case) -> None:
-    case.check(*call(kernels()[case.problem], case.problem, case.x, case.inputs))
+    case.check(*call(kernels()[case.problem], case.x, values=case.inputs))
 
 
 @pytest.mark.parametrize("shape", list(product((1, 2), (1, 2), (1, 2), (1, 3))))
@@ -115,7 +107,7 @@ def test_a_broadcast_bias_is_the_expanded_one(shape: tuple[int, ...]) -> None:
     q, k, v = (rng.normal(size=(2, 2, n, 1)).astype(np.float32) for n in (2, 3, 3))
     bias = np.broadcast_to(rng.normal(size=shape).astype(np.float32), (2, 2, 2, 3))
     x, kernel = inputs(q, k, v), kernels()[BIASED]
-    found, expanded = (call(kernel, BIASED, x, {"bias": b}) for b in (bias, bias.copy()))
+    found, expanded = (call(kernel, x, values={"bias": b}) for b in (bias, bias.copy()))
     for a, b in zip(found, expanded, strict=True):
         np.testing.assert_array_equal(a, b)
     bound(BIASED, q, k, v, 1.0, values={"bias": bias}).check(

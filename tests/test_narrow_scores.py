@@ -8,11 +8,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from ml_dtypes import bfloat16
 
 from flashgen import mods
 from flashgen.emission import source
-from flashgen.interpret import interpret
 from flashgen.notation import parse
 from flashgen.passes.pipeline import pipeline
 from flashgen.problem import Problem
@@ -20,9 +18,8 @@ from flashgen.reference import attention, bound
 from flashgen.schedule import Schedule
 from flashgen.targets.avx512bf16 import Avx512Bf16
 from flashgen.trace import trace
-from tests import direct
-from tests.compiled import Build
-from tests.modules import stages
+from tests.compiled import Build, call, kernel
+from tests.modules import check, stages
 from tests.strategies import Inputs, make_inputs
 
 D, DV, BR, BC, NQ, NK = 3, 5, 4, 6, 9, 17
@@ -66,15 +63,10 @@ def within(p: Problem, x: Inputs, o: np.ndarray, lse: np.ndarray, values: Mappin
 @pytest.mark.parametrize("p", PROBLEMS.values(), ids=PROBLEMS)
 def test_every_stage_is_attention(p: Problem, schedule: Schedule) -> None:
     x = make_inputs(p, "plain", (1, 4, 2, NQ, NK), 0.7, seed=3)
-    for name, module in stages(p, schedule).items():
-        if name not in ("build", "narrow-products", "fold-scale", "mask-to-spans", "fuse-sweeps", "final"):
-            continue
-        o, lse = np.full((1, 4, NQ, DV), np.nan, bfloat16), np.full((1, 4, NQ), np.nan, np.float32)
-        inputs = [VALUES[v.name] for v in p.arrays]
-        numbers = [VALUES[v.name] for v in p.scalars]
-        interpret(module, x.q, x.k, x.v, o, lse, *inputs, np.float32(x.scale), *numbers, dtype=np.float32)
+    modules = stages(p, schedule)
+    for name in ("build", "narrow-products", "fold-scale", "mask-to-spans", "fuse-sweeps", "final"):
         try:
-            within(p, x, o, lse, VALUES)
+            check(modules[name], p, x, np.float32, "bfloat16", VALUES)
         except AssertionError as e:
             raise AssertionError(f"after {name}: {e}") from e
 
@@ -95,13 +87,13 @@ BUILD = Build(Avx512Bf16(), emulated=True)
 def test_a_kernel_with_a_mask_and_a_score() -> None:
     """Where a key that is not seen holds NaN or infinities, rows are taken apart. Contractions are odd."""
     p = Problem(23, 33, "bfloat16", "bottom-right", DOCUMENT.expression, SOFTCAP.expression)
-    (function,) = direct.functions(BUILD, [(p, KERNEL)])
+    made = kernel(BUILD, p, KERNEL)
     plain = make_inputs(p, "plain", LONG, 0.25, seed=7)
     hostile = replace(plain, v=plain.v.copy())
     hostile.v[:, :, 5:8] = np.nan  # document 1, beside another in the same pairs
     hostile.v[:, 1, 20] = np.inf
     for x in (plain, hostile):
-        results = [direct.call(function, p, x, VALUES, threads) for threads in (1, 3)]
+        results = [call(made, x, threads, VALUES) for threads in (1, 3)]
         within(p, x, *results[0], VALUES)
         assert results[0][1].tobytes() == results[1][1].tobytes()
     assert np.isnan(results[0][0]).any() and np.isfinite(results[0][0].astype(np.float32)).any()

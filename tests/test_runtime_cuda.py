@@ -110,7 +110,8 @@ def test_bfloat16_moves_as_bits(cupy: Double, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(kernel, "_function", lambda *arguments, **_: launched.append(arguments))
     monkeypatch.setattr(kernel._cupy, "empty", lambda shape, dtype: upload(np.full(shape, 0x3F80, dtype)))
     o, lse = kernel(q, k, v)
-    assert launched and o.dtype == bfloat16 and (o == 1).all() and lse.dtype == np.float32
+    assert launched and o.dtype == bfloat16 and (o == 1).all()
+    assert lse.dtype == np.float32 and (lse == 0x3F80).all()
     for x, bits in zip((q, k, v), sent, strict=True):
         np.testing.assert_array_equal(bits, x.view(np.uint16))
     with pytest.raises(InvalidArgument, match=r"k\.dtype is '<f4'; native bfloat16 is allowed"):

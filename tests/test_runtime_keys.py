@@ -9,7 +9,9 @@ import pytest
 import flashgen
 from flashgen import FA2, Problem, Schedule
 from flashgen.runtime import cpu as cpu_module
+from flashgen.targets.avx512bf16 import Avx512Bf16
 from flashgen.targets.cpu import Avx2, Avx512
+from tests.mods import DOCUMENT, SOFTCAP, WINDOW
 
 VARIANTS = [
     (Problem(8), FA2, Avx2()),
@@ -18,6 +20,12 @@ VARIANTS = [
     (Problem(8, causal="bottom-right"), FA2, Avx2()),
     (Problem(8, causal="top-left"), FA2, Avx2()),
     (Problem(8, dtype="float16"), FA2, Avx2()),
+    (Problem(8, mask=WINDOW), FA2, Avx2()),
+    (Problem(8, mask=DOCUMENT), FA2, Avx2()),
+    (Problem(8, score=SOFTCAP), FA2, Avx2()),
+    (Problem(8, sink=True), FA2, Avx2()),
+    (Problem(8, layout="packed"), FA2, Avx2()),
+    (Problem(8, layout="paged"), FA2, Avx2()),
     (Problem(8), replace(FA2, order="kv-outer"), Avx2()),
     (Problem(8), replace(FA2, br=6), Avx2()),
     (Problem(8), replace(FA2, bc=64), Avx2()),
@@ -28,7 +36,10 @@ VARIANTS = [
     (Problem(8), replace(FA2, group_rows=True), Avx2()),
     (Problem(8), replace(FA2, rescale_threshold=8.0), Avx2()),
     (Problem(8), replace(FA2, split_keys=1024), Avx2()),
+    (Problem(8), replace(FA2, fetch_ahead=True), Avx2()),
     (Problem(8), FA2, Avx512()),
+    (Problem(8, dtype="bfloat16"), FA2, Avx512Bf16()),
+    (Problem(8, dtype="bfloat16"), replace(FA2, products="bfloat16"), Avx512Bf16()),
 ]
 
 

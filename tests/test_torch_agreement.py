@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from tests.torch_agreement import agree
+from tests.compiled import quick_compiler
+from tests.torch_agreement import DTYPES, agree
 
 pytest.importorskip("torch", reason="torch is not installed")
 
 
 def test_pytorch_agrees() -> None:
-    assert sum(agree(20, seed=1).values()) == 20
+    with quick_compiler():
+        kinds = agree(40, seed=1)
+    assert {kind.split()[0] for kind in kinds} == set(DTYPES)
+    assert {kind.split()[1] for kind in kinds} == {"none", "causal", "bool", "bias"}

@@ -1,6 +1,5 @@
 // How arrays hold numbers: as they are computed with.
 INLINE double get(const double *p) { return *p; }
-INLINE double get(const float *p) { return *p; }  // of what masks and scores read
 INLINE void put(double *p, double x) { *p = x; }
 
 // N numbers that lie side by side.
