@@ -97,7 +97,8 @@ def attention(
         array whose elements do not lie at multiples of their size. There is no backward pass: a tensor that
         requires grad is refused while gradients are on.
     attn_mask: an array that broadcasts to (B, Hq, Nq, Nk) by NumPy's rules, never expanded: of bool, True
-        where a row sees a key, or of floats, which are added to the scores; -inf hides the key.
+        where a row sees a key, or of floats, which are added to the scores; -inf hides a key whose score is
+        not NaN.
     is_causal: a row sees no key after its own position.
     causal_alignment: where that is, for ``window`` and ``alibi``, too. "bottom-right": row i is at key i +
         Nk - Nq, so that the last row sees every key, which is what decoding with a key cache wants.
