@@ -46,10 +46,16 @@ def cases() -> list[Case]:
     return found
 
 
-def schedules(case: Case) -> list[Schedule]:
-    """All for the target's own tiles in float32, so for every head dimension; else every two choices."""
+def schedules(case: Case, build: Build) -> list[Schedule]:
+    """All for the target's own tiles in float32, so for every head dimension; else every two choices. Through
+    the emulation, in which a compiler takes several times as long, half of them."""
     problem, br, bc = case
+    if build.emulates:
+        return pairwise(br, bc)[CASES.index(case) % 2 :: 2]
     return combinations(br, bc) if problem.dtype == "float32" and br is None else pairwise(br, bc)
+
+
+CASES = cases()
 
 
 def lengths(br: int, bc: int) -> list[tuple[int, int]]:
@@ -84,12 +90,13 @@ def case_name(case: Case) -> str:
     return f"{problem.head_dim}-{problem.dtype}-{problem.causal}-{tiles}"
 
 
-@pytest.mark.parametrize("case", cases(), ids=case_name)
+@pytest.mark.parametrize("case", CASES, ids=case_name)
 @pytest.mark.parametrize("target", TARGETS, ids=lambda t: t.name)
 def test_combinations(target: Cpu, case: Case) -> None:
     problem, br, bc = case
     sizes = lengths(*tiles(target, problem, Schedule(br=br, bc=bc)))
-    for kernel in kernels(Build(target), tuple((problem, s) for s in schedules(case))):
+    build = Build(target)
+    for kernel in kernels(build, tuple((problem, s) for s in schedules(case, build))):
         check(kernel, sizes)
 
 
@@ -113,9 +120,10 @@ def test_any_head_dimension(target: Cpu) -> None:
 @pytest.mark.parametrize("target", TARGETS, ids=lambda t: t.name)
 def test_as_shipped(target: Cpu) -> None:
     """With the runtime's optimisation FA-1 and FA-2 have no warnings either, and the same bits."""
+    dims = (80,) if Build(target).emulates else (64, 80, 256)
     wanted = tuple(
-        (Problem(head_dim, causal=ALIGNMENTS[n % 3]), schedule)
-        for n, head_dim in enumerate((64, 80, 256))
+        (Problem(head_dim, causal=ALIGNMENTS[head_dim % 3]), schedule)
+        for head_dim in dims
         for schedule in (FA1, FA2)
     )
     for quick, shipped in zip(

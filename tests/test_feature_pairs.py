@@ -1,10 +1,11 @@
 """Every two features together, compiled: right within the bound, nothing read that is NaN, no gap written.
 
-The thread counts and causal_skip, which change no bit, are tried on each.
+The number of threads, which changes no bit, is tried on each, and causal_skip on every other one with a mask.
 """
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 
 import numpy as np
@@ -12,6 +13,7 @@ import pytest
 
 from flashgen.problem import Problem
 from flashgen.reference import attention, bound
+from flashgen.runtime.cpu import CpuKernel
 from flashgen.schedule import Schedule
 from flashgen.targets.cpu import Avx2
 from tests.compiled import Build, kernels
@@ -34,26 +36,25 @@ def test_the_cover_has_every_pair() -> None:
 @pytest.mark.parametrize("first", range(0, len(NAMES), TOGETHER))
 def test_every_pair_of_features(first: int) -> None:
     made = [Call.of(ROWS[name], seed=n) for n, name in enumerate(NAMES[first : first + TOGETHER])]
-    for call, (kernel, other) in zip(made, compiled(made), strict=True):
-        check(call, kernel, other)
+    for call, alike in zip(made, compiled(made), strict=True):
+        check(call, alike)
 
 
-def compiled(made: list[Call]) -> list[tuple]:
-    """For each call its kernel, and one without causal_skip."""
-    wanted: list[tuple[Problem, Schedule]] = []
-    for call in made:
+def compiled(made: list[Call]) -> list[list[CpuKernel]]:
+    """For each call its kernel, and of every other one with a mask a kernel with the other causal_skip."""
+    wanted: list[list[tuple[Problem, Schedule]]] = []
+    for n, call in enumerate(made):
         schedule = SCHEDULES[call.row["schedule"]]
-        wanted += [
-            (call.problem, schedule),
-            (call.problem, replace(schedule, causal_skip=not schedule.causal_skip)),
-        ]
-    different = tuple(dict.fromkeys(wanted))
+        turned = replace(schedule, causal_skip=not schedule.causal_skip)
+        tiles = [schedule, turned] if n % 2 and call.row["mask"] != "none" else [schedule]
+        wanted.append([(call.problem, each) for each in tiles])
+    different = tuple(dict.fromkeys(itertools.chain(*wanted)))
     found = dict(zip(different, kernels(Build(Avx2()), different), strict=True))
-    return [(found[wanted[n]], found[wanted[n + 1]]) for n in range(0, len(wanted), 2)]
+    return [[found[each] for each in row] for row in wanted]
 
 
-def check(call: Call, kernel, other) -> None:
-    values = call.options.values
+def check(call: Call, alike: list[CpuKernel]) -> None:
+    values, kernel = call.options.values, alike[0]
     memory, o, lse = call.outputs()
     kernel(call.q, call.k, call.v, scale=call.scale, inputs=values, out=o, lse=lse, threads=1)
     want = attention(call.problem, call.q, call.k, call.v, call.scale, values)
@@ -65,7 +66,7 @@ def check(call: Call, kernel, other) -> None:
     gaps = memory.astype(np.float64)
     if call.row["layout"] == "gaps":
         assert (gaps[..., 1::2] == POISON).all() and (gaps[..., -3:] == POISON).all(), call.row
-    for again, threads in ((kernel, 3), (other, 2)):
+    for again, threads in zip(alike, (3, 2), strict=False):
         o2, lse2 = again(call.q, call.k, call.v, scale=call.scale, inputs=values, threads=threads)
         assert o2.tobytes() == np.ascontiguousarray(o).tobytes(), (call.row, threads)
         assert lse2.tobytes() == lse.tobytes(), (call.row, threads)
