@@ -61,7 +61,7 @@ def test_four_forms_give_one_result(alignment: str, nq: int, nk: int) -> None:
     rng = np.random.default_rng(nq)
     q, k, v = (rng.normal(size=(2, h, n, 8)).astype(np.float32) for h, n in ((4, nq), (2, nk), (2, nk)))
     problem = Problem(8, causal=alignment)
-    unseen = ~visible(problem, np.arange(nq), nq, nk).any(axis=0)
+    unseen = np.asarray(~visible(problem, np.arange(nq), nq, nk).any(axis=0))
     v[:, :, unseen] = np.nan
     bad = np.where(unseen[:, None], np.float32(np.nan), k)
     found = results(q, bad, v, alignment, 0.5) | {"bias": results(q, k, v, alignment, 0.5)["bias"]}
