@@ -171,8 +171,8 @@ def kernel(build: Build, problem: Problem, schedule: Schedule) -> CpuKernel:
 def all_combinations(
     build: Build, problem: Problem, br: int | None = None, bc: int | None = None
 ) -> list[CpuKernel]:
-    """A kernel for each of ``combinations``; through the emulation, which takes a compiler several times as long,
-    for each of ``pairwise``."""
+    """A kernel for each of ``combinations``; for each of ``pairwise`` through the emulation, which takes a
+    compiler several times as long."""
     wanted = pairwise(br, bc) if build.emulates else combinations(br, bc)
     return kernels(build, tuple((problem, schedule) for schedule in wanted))
 
