@@ -18,7 +18,7 @@ from flashgen.runtime.arrays import (
     check_type,
     is_aligned,
     look,
-    look_to_write,
+    to_write,
     turned,
 )
 from flashgen.runtime.cuda_arrays import CUPY, look_anywhere
@@ -100,10 +100,10 @@ class CudaKernel:
         """
         dtype = self.problem.dtype
         q, k, v = look_anywhere("q", q), look_anywhere("k", k), look_anywhere("v", v)
-        for name, view in (("q", q), ("k", k), ("v", v)):
-            check_type(name, view, dtype)
-        o = None if out is None else look_to_write("out", look_anywhere("out", out), dtype)
-        row = None if lse is None else look_to_write("lse", look_anywhere("lse", lse), "float32")
+        for view in (q, k, v):
+            check_type(view, dtype)
+        o = None if out is None else to_write(look_anywhere("out", out), dtype)
+        row = None if lse is None else to_write(look_anywhere("lse", lse), "float32")
         problem = self.problem
         arrays, numbers = expect_inputs(problem.arrays, problem.scalars, dtype, inputs, look_anywhere)
         layout = self.lay_out(q, k, v, o, row, arrays)
@@ -144,15 +144,14 @@ class CudaKernel:
         """
         if threads is not None:
             raise InvalidArgument("threads", threads, "target cuda takes none: leave it out")
-        names = [array.name for array in self.problem.arrays]
-        read = [("q", q), ("k", k), ("v", v), *zip(names, arrays, strict=True)]
-        given = [(name, x) for name, x in (("out", out), ("lse", lse)) if x is not None]
+        read = [q, k, v, *arrays]
+        given = [x for x in (out, lse) if x is not None]
         self._check_where(q.kind is CUPY, [*read, *given])
         check_apart(given, read)
         factor = 1 / math.sqrt(self.problem.head_dim) if scale is None else expect_scale(scale, "float32")
         blocks, elements = self._grid(q, k)
         with self._device:
-            sent = [self._send(x) for _, x in read]
+            sent = [self._send(x) for x in read]
             made_o, o = self._output(out, in_order(layout.o, layout.order), layout.order, sent[0][0].dtype)
             made_lse, row_lse = self._output(lse, layout.lse, BHND, np.dtype(np.float32))
             if blocks:  # else o and lse have no element
@@ -170,15 +169,15 @@ class CudaKernel:
                 _fetch(made_lse, q, "float32", lse),
             )
 
-    def _check_where(self, on_gpu: bool, views: Sequence[tuple[str, View]]) -> None:
+    def _check_where(self, on_gpu: bool, views: Sequence[View]) -> None:
         """Refuse arrays here and there in one call, and what a GPU's loads would stumble over."""
-        for name, view in views:
+        for view in views:
             if (view.kind is CUPY) != on_gpu:
                 here, there = ("a GPU's", "the processor's")[:: 1 if on_gpu else -1]
-                raise InvalidArgument(name, f"in {there} memory", f"{here} is allowed, as q is")
+                raise InvalidArgument(view.name, f"in {there} memory", f"{here} is allowed, as q is")
             if on_gpu and not is_aligned(view):
                 allowed = f"elements at multiples of {ITEMSIZE[view.dtype]} bytes are allowed"
-                raise InvalidArgument(f"{name}.strides", view.strides, allowed)
+                raise InvalidArgument(f"{view.name}.strides", view.strides, allowed)
 
     def _grid(self, q: View, k: View) -> tuple[int, int]:
         """Blocks to launch, and elements of their workspace. Raises InvalidArgument."""

@@ -50,10 +50,10 @@ def expect_inputs(
 
 
 def _expect_array(array: Array, view: View) -> View:
-    check_type(array.name, view, array.dtype)
+    check_type(view, array.dtype)
     if len(view.shape) != array.rank:
         allowed = f"{array.rank} dimensions are allowed"
-        raise InvalidArgument(f"{array.name}.shape", view.shape, allowed)
+        raise InvalidArgument(f"{view.name}.shape", view.shape, allowed)
     return view
 
 
