@@ -17,6 +17,7 @@ from typing import Any, NoReturn
 
 from flashgen.errors import InvalidArgument
 from flashgen.expression import KINDS, LENGTHS, OPERATIONS, POSITIONS, SYMBOLS, Array, Expression, Scalar
+from flashgen.making import convert
 
 CALLS = [op for op in OPERATIONS if op not in SYMBOLS and op != "not"]
 """Operations that are written as functions."""
@@ -199,14 +200,8 @@ class Reader:
         floats |= op in OPERATIONS and OPERATIONS[op][1] == ("float",)
         for n in numbers:
             if floats and op != "element" and args[n].kind == "index":
-                args[n] = as_float(args[n])
+                args[n] = convert(args[n], "float")
         try:
             return Expression(op, tuple(args), value)
         except ValueError as error:
             self.refuse(node, f"is {error}")
-
-
-def as_float(e: Expression) -> Expression:
-    if e.op == "constant":
-        return Expression("constant", value=float(e.value))  # pyright: ignore[reportArgumentType]
-    return Expression("float", (e,))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+from array import array as buffer
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,7 +17,7 @@ from flashgen import options
 from flashgen.errors import InvalidArgument
 from flashgen.expression import Array, Expression, Scalar
 from flashgen.options import find_extra
-from flashgen.runtime.arrays import look
+from flashgen.runtime.arrays import bits, look
 from tests.test_api import arrays, check, emitted
 from tests.test_arrays import Exported
 
@@ -229,11 +230,49 @@ def test_what_is_asked_for_reaches_the_combination(monkeypatch: pytest.MonkeyPat
     assert combined.asked == given | rest
 
 
+@pytest.mark.parametrize("library", [memoryview, lambda x: buffer("f", x), Exported])
+def test_sinks_and_slopes_are_whatever_attention_reads(library: Any) -> None:
+    numbers = np.array([0.5, -2.0], np.float32)
+    for name in ("sinks", "alibi"):
+        (found,) = extra(**{name: library(numbers)}).arrays
+        np.testing.assert_array_equal(bits(found), numbers)
+        assert found.name == name
+
+
+def test_alibi_that_is_false_is_none() -> None:
+    assert extra(alibi=False) is options.NO_EXTRA
+    np.testing.assert_array_equal(flashgen.attention(Q, K, V, alibi=False), flashgen.attention(Q, K, V))
+    with pytest.raises(InvalidArgument, match="causal_alignment is 'top-left'; it is allowed with"):
+        flashgen.attention(Q, K, V, alibi=False, causal_alignment="top-left")
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"alibi": np.ones(2)}, "type of alibi is float64; with float32 for q, k and v float16, bfloat16, "),
+        ({"attn_mask": np.ones(5)}, "type of attn_mask is float64; with float32 for q, k and v float16, "),
+        ({"sinks": buffer("d", [1, 2])}, "sinks.dtype is '<f8'; native float32 is allowed"),
+        ({"sinks": b"12345678"}, "sinks is uint8 of shape (8,); an array of floats of shape (2,) is allowed"),
+        ({"alibi": LSE[0, :, 0]}, "lse is in memory that alibi uses; memory of its own is allowed"),
+        (
+            {"attn_mask": LSE[0, 0, :, None]},
+            "lse is in memory that attn_mask uses; memory of its own is allowed",
+        ),
+        ({"sinks": LSE[0, :, 0]}, "lse is in memory that sinks uses; memory of its own is allowed"),
+    ],
+    ids=lambda x: x[:40] if isinstance(x, str) else "",
+)
+def test_refusals_name_the_callers_argument(given: dict, message: str) -> None:
+    with pytest.raises(InvalidArgument, match=f"^{re.escape(message)}"):
+        flashgen.attention(Q, K, V, out=OUT, lse=LSE, **given)
+    assert np.isnan(OUT).all() and np.isnan(LSE).all()
+
+
 @pytest.mark.parametrize(
     ("given", "message"),
     [
         ({"attn_mask": [True] * 5}, "attn_mask is of type list"),
-        ({"attn_mask": np.ones(5, ">f4")}, "attn_mask.dtype is '>f4'; native float32 is allowed"),
+        ({"attn_mask": np.ones(5, ">f4")}, "type of attn_mask is >f4; bool, int32, int64, "),
         ({"sinks": np.ones(2)}, "sinks.dtype is '<f8'; native float32 is allowed"),
         (
             {"sinks": np.ones(3, np.float32)},

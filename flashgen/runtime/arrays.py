@@ -207,27 +207,29 @@ def is_aligned(view: View) -> bool:
 
 
 def aligned(view: View) -> View:
-    """The view, or one of a copy, where elements do not lie at multiples of their size."""
+    """The view, or one of a copy, where elements do not lie at multiples of their size.
+
+    What a stride of 0 repeats is copied once, and repeated again.
+    """
     if is_aligned(view):
         return view
-    copy = bits(view).copy()
-    return view._replace(address=address(copy), strides=copy.strides, value=copy)
+    copy = once(view).copy()
+    return view._replace(address=address(copy), strides=again(view, copy.strides), value=copy)
+
+
+def once(view: View) -> np.ndarray:
+    """Its elements as ``bits`` gives them, of those that strides of 0 repeat the first."""
+    return bits(view)[tuple([slice(1) if stride == 0 else slice(None) for stride in view.strides])]
+
+
+def again(view: View, strides: tuple[int, ...]) -> tuple[int, ...]:
+    """The strides by which a copy of ``once``, which has these, is all of the view."""
+    return tuple([0 if old == 0 else new for old, new in zip(view.strides, strides, strict=True)])
 
 
 def turned(view: View, order: str) -> View:
     """The view of four dimensions in this order as one of (B, H, N, D), or the other way round."""
     return view._replace(shape=in_order(view.shape, order), strides=in_order(view.strides, order))
-
-
-def broadcast(view: View, shape: tuple[int, ...]) -> View | None:
-    """The view repeated to ``shape`` by strides of 0, as NumPy's rules have it; None where they do not."""
-    missing = len(shape) - len(view.shape)
-    sizes = (*(1,) * missing, *view.shape)
-    if missing < 0 or any(size not in (1, whole) for size, whole in zip(sizes, shape, strict=True)):
-        return None
-    strides = (*(0,) * missing, *view.strides)
-    kept = zip(sizes, strides, shape, strict=True)
-    return view._replace(shape=shape, strides=tuple(s if size == whole else 0 for size, s, whole in kept))
 
 
 def bits(view: View) -> np.ndarray:

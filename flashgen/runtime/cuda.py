@@ -13,17 +13,19 @@ from flashgen.plan.launch import LaunchPlan, Sizes
 from flashgen.problem import Problem
 from flashgen.runtime.arrays import (
     View,
+    again,
     bits,
     check_apart,
     check_type,
     is_aligned,
     look,
+    once,
     to_write,
     turned,
 )
 from flashgen.runtime.cuda_arrays import CUPY, look_anywhere
 from flashgen.runtime.inputs import expect_inputs
-from flashgen.runtime.tensors import BHND, ITEMSIZE, Form, Layout, expect_scale, in_order, lay_out
+from flashgen.runtime.tensors import BHND, ITEMSIZE, Form, Layout, expect_scale, in_order, lay_out, words_of
 
 TENSOR = np.dtype([("data", np.uint64), ("size", np.int64, (4,)), ("stride", np.int64, (4,))], align=True)
 """flashgen_tensor of the C interface, as NumPy sees it: CuPy passes a 0-dimensional array by value."""
@@ -195,10 +197,8 @@ class CudaKernel:
         if view.kind is CUPY:
             return view.value, pack(view.address, view.shape, view.strides, size)
         # bfloat16 moves to the GPU as bits: CuPy need not know the type.
-        once = tuple(slice(1) if stride == 0 else slice(None) for stride in view.strides)
-        sent = self._cupy.asarray(bits(view)[once])
-        strides = tuple(0 if old == 0 else new for old, new in zip(view.strides, sent.strides, strict=True))
-        return sent, pack(sent.data.ptr, view.shape, strides, size)
+        sent = self._cupy.asarray(once(view))
+        return sent, pack(sent.data.ptr, view.shape, again(view, sent.strides), size)
 
     def _output(
         self, given: View | None, shape: tuple[int, ...], order: str, dtype: np.dtype
@@ -226,10 +226,8 @@ def _fetch(found: Any, like: View, dtype: str, given: View | None) -> Any:
 
 def pack(address: int, shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int) -> np.ndarray:
     """A flashgen_tensor: 72 bytes, strides counted in elements, missing dimensions of size 1."""
-    missing = 4 - len(shape)
-    size = (*shape, *(1,) * missing)
-    stride = (*(s // itemsize for s in strides), *(0,) * missing)
-    return np.array((address, size, stride), TENSOR)
+    words = [address, *words_of(Form(shape, strides), itemsize)[1:]]
+    return np.array(words, np.int64).view(TENSOR).reshape(())
 
 
 def find_gpu() -> Any:

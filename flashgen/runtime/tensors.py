@@ -235,10 +235,11 @@ def _match(name: str, form: Form, shape: tuple[int, ...], why: str, order: str =
 
 
 def contiguous(shape: tuple[int, ...], itemsize: int) -> Form:
+    """Of an array whose last index runs fastest."""
     strides = [itemsize]
     for size in shape[:0:-1]:
         strides.append(strides[-1] * max(size, 1))
-    return Form(shape, tuple(reversed(strides)))
+    return Form(shape, tuple(reversed(strides))[: len(shape)])
 
 
 def meets_itself(form: Form, itemsize: int) -> bool:
