@@ -17,7 +17,6 @@ from typing import Any, NoReturn
 
 from flashgen.errors import InvalidArgument
 from flashgen.expression import KINDS, LENGTHS, OPERATIONS, POSITIONS, SYMBOLS, Array, Expression, Scalar
-from flashgen.making import convert
 
 CALLS = [op for op in OPERATIONS if op not in SYMBOLS and op != "not"]
 """Operations that are written as functions."""
@@ -200,6 +199,8 @@ class Reader:
         floats |= op in OPERATIONS and OPERATIONS[op][1] == ("float",)
         for n in numbers:
             if floats and op != "element" and args[n].kind == "index":
+                from flashgen.making import convert  # which imports NumPy: a command's help does without
+
                 args[n] = convert(args[n], "float")
         try:
             return Expression(op, tuple(args), value)
