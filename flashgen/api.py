@@ -3,37 +3,34 @@
 from __future__ import annotations
 
 import functools
-from bisect import bisect_left
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from flashgen.errors import InvalidArgument, check_choice
+from flashgen.arguments import check_types, expect_causal, expect_flag, one_column, results
+from flashgen.errors import check_choice
 from flashgen.options import NO_EXTRA, Mods, find_extra
-from flashgen.problem import CAUSAL, DTYPES, Problem, computed
-from flashgen.runtime.arrays import View, check_type, kind_of, look, look_to_write, turned
+from flashgen.problem import DTYPES, Problem, computed
+from flashgen.runtime.arrays import View, kind_of, look, to_write, turned
 from flashgen.runtime.tensors import (
     AXES,
     BHND,
+    FORMS,
     Form,
     Layout,
-    address,
+    check_groups,
     check_rank,
     in_order,
     lay_out,
 )
-from flashgen.schedule import FA2, Schedule
-from flashgen.targets import TARGETS, find
-from flashgen.targets.base import KEY_STEPS, QUERY_STEPS, ROW_STEPS, Target
+from flashgen.schedule import Schedule
+from flashgen.targets import find
+from flashgen.targets.base import Target
+from flashgen.variants import best_target, check_variant, compiled, suited, variant
 
 if TYPE_CHECKING:
     from flashgen.runtime.cpu import CpuKernel
-
-# A decoding loop has a new Nk, and so new forms, at every step.
-LAYOUTS = 256
-ZEROS = np.zeros(1, np.uint64)
-"""The element of any type that is 0."""
 
 
 def emit(problem: Problem, schedule: Schedule | None = None, target: str | Target = "avx2") -> str:
@@ -46,7 +43,7 @@ def emit(problem: Problem, schedule: Schedule | None = None, target: str | Targe
     """
     from flashgen import emission
 
-    return emission.emit(*_variant(problem, schedule, target)).source
+    return emission.emit(*variant(problem, schedule, target)).source
 
 
 def compile(
@@ -61,7 +58,7 @@ def compile(
     ($FLASHGEN_CACHE_DIR). Raises what ``emit`` raises, MissingTool (no compiler; a processor or device
     that is not here) or CompileFailure.
     """
-    return _compile(*_variant(problem, schedule, _best_target() if target is None else target))
+    return compiled(*variant(problem, schedule, best_target() if target is None else target))
 
 
 def attention(
@@ -128,38 +125,34 @@ def attention(
     arrays. The kernel is compiled at the first call of its kind (one to two seconds) and cached. Raises what
     ``compile`` raises, InvalidArgument, before anything is written, and KernelFailure.
     """
-    if type(is_causal) is not bool:
-        is_causal = _expect_flag(
-            "is_causal", is_causal, "; causal_alignment takes 'bottom-right' or 'top-left'"
-        )
+    causal = expect_causal(is_causal, causal_alignment, window, alibi)
     if type(enable_gqa) is not bool:
-        enable_gqa = _expect_flag("enable_gqa", enable_gqa)
+        enable_gqa = expect_flag("enable_gqa", enable_gqa)
     if type(return_lse) is not bool:
-        return_lse = _expect_flag("return_lse", return_lse)
-    positions = is_causal or window is not None or alibi is not None
-    causal = _expect_causal(is_causal, causal_alignment, positions)
-    _check_variant(schedule, target)
+        return_lse = expect_flag("return_lse", return_lse)
+    check_variant(schedule, target)
     see = look
     if target is not None or type(q) is not np.ndarray:
         see, target = _look_for(q, target)
     query, key, value = see("q", q), see("k", k), see("v", v)
     dtype = query.dtype
     if dtype not in DTYPES or not dtype == key.dtype == value.dtype:
-        _check_types(query, key, value)
-    o = None if out is None else look_to_write("out", see("out", out), dtype)
-    row_lse = None if lse is None else look_to_write("lse", see("lse", lse), computed(dtype))
+        check_types(query, key, value)
+    o = None if out is None else to_write(see("out", out), dtype)
+    row_lse = None if lse is None else to_write(see("lse", lse), computed(dtype))
     if layout != BHND:
         query, key, value, o = _turn(layout, query, key, value, o)
-    no_values = value.shape[-1:] == (0,)
+    elif not len(query.shape) == len(key.shape) == len(value.shape) == 4:
+        _check_ranks(query, key, value)
+    no_values = value.shape[3] == 0
     if no_values:
-        value, o = _one_column(query, value, o, layout)
+        value, o = one_column(query, value, o, functools.partial(in_order, order=layout)), None
     extra = NO_EXTRA
     if not (attn_mask is window is softcap is alibi is score_mod is mask_mod is sinks is None):
         extra = find_extra(
             see,
-            query,
-            key,
-            is_causal=is_causal,
+            (query.shape[0], query.shape[1], query.shape[2], key.shape[2]),
+            dtype,
             causal_alignment=causal_alignment,
             window=window,
             softcap=softcap,
@@ -189,12 +182,7 @@ def attention(
     made, made_lse = kernel.run(
         laid_out, query, key, value, o, row_lse, extra.arrays, extra.numbers, scale, threads
     )
-    if no_values:
-        made = made[..., :0]
-    result = made if out is None else out
-    if lse is not None:
-        return result, lse
-    return (result, made_lse) if return_lse else result
+    return results(made, made_lse, out, lse, return_lse, no_values)
 
 
 def _look_for(
@@ -209,67 +197,20 @@ def _look_for(
     return look_anywhere if language == "cuda" else look, target
 
 
-def _check_types(q: View, k: View, v: View) -> None:
-    """Raise InvalidArgument unless all have one type that is stored."""
-    dtype = q.dtype if q.dtype in DTYPES else None
-    check_type("q", q, dtype, " or ".join(DTYPES))
-    check_type("k", k, dtype)
-    check_type("v", v, dtype)
-
-
 def _turn(order: str, *views: View | None) -> list[Any]:
     """Views of (B, N, H, D) as such of (B, H, N, D). Raises InvalidArgument."""
     check_choice("layout", order, AXES)
-    for name, view in zip(("q", "k", "v", "out"), views, strict=True):
-        if view is not None:
-            check_rank(name, view.shape, order)
+    _check_ranks(*views, order=order)
     return [None if view is None else turned(view, order) for view in views]
 
 
-def _one_column(q: View, v: View, out: View | None, order: str) -> tuple[View, None]:
-    """For values of no column: one of zeros, as a kernel has at least one; lse is the same for any.
-
-    Raises InvalidArgument, for an output that is not of no column, too.
-    """
-    check_rank("q", in_order(q.shape, order) if len(q.shape) == 4 else q.shape, order)
-    check_rank("v", in_order(v.shape, order) if len(v.shape) == 4 else v.shape, order)
-    right = (*q.shape[:3], 0)
-    if out is not None and out.shape != right:
-        given = in_order(out.shape, order) if len(out.shape) == 4 else out.shape
-        raise InvalidArgument("out.shape", given, f"{in_order(right, order)} is allowed: the output's shape")
-    return v._replace(address=address(ZEROS), shape=(*v.shape[:3], 1), strides=(0, 0, 0, 0)), None
+def _check_ranks(*views: View | None, order: str = BHND) -> None:
+    for view in views:
+        if view is not None:
+            check_rank(view.name, view.shape, order)
 
 
-def _expect_flag(name: str, value: object, hint: str = "") -> bool:
-    if isinstance(value, (bool, np.bool_)):
-        return bool(value)
-    raise InvalidArgument(name, repr(value), f"one of True, False is allowed{hint}")
-
-
-def _expect_causal(is_causal: bool, alignment: Any, positions: bool) -> str | None:
-    """What a Problem calls it. positions: whether anything asks where a row is. Raises InvalidArgument."""
-    if not isinstance(alignment, str) or alignment not in CAUSAL:
-        check_choice("causal_alignment", alignment, CAUSAL)
-    if not positions and alignment != CAUSAL[0]:
-        allowed = "it is allowed with is_causal=True, a window or alibi"
-        raise InvalidArgument("causal_alignment", repr(alignment), allowed)
-    return alignment if is_causal else None
-
-
-def _check_variant(schedule: object, target: object) -> None:
-    """Refuse what is of a wrong type before it is looked up: a cache can hold only what can be hashed."""
-    if schedule is not None:
-        _check_schedule(schedule)
-    if target is not None and not isinstance(target, (str, Target)):
-        check_choice("target", target, TARGETS)
-
-
-def _check_schedule(schedule: object) -> None:
-    if not isinstance(schedule, Schedule):
-        raise InvalidArgument("schedule", repr(schedule), "a flashgen.Schedule is allowed")
-
-
-@functools.lru_cache(LAYOUTS)
+@functools.lru_cache(FORMS)
 def _plan(
     q_shape: tuple[int, ...],
     q_strides: tuple[int, ...],
@@ -281,7 +222,7 @@ def _plan(
     lse: Form | None,
     dtype: str,
     causal: str | None,
-    mods: Mods | None,
+    mods: Mods,
     order: str,
     enable_gqa: bool,
     schedule: Schedule | None,
@@ -289,64 +230,10 @@ def _plan(
 ) -> tuple[Any, Layout]:
     """The kernel for a call, and how its arrays lie: all that follows from their forms. Shapes and strides
     are of (B, H, N, D). Raises InvalidArgument, and what ``compile`` raises."""
-    for name, shape in (("q", q_shape), ("k", k_shape), ("v", v_shape)):
-        check_rank(name, shape)
-    if not enable_gqa and q_shape[1] != k_shape[1]:
-        raise InvalidArgument(
-            "q.shape",
-            in_order(q_shape, order),
-            f"{k_shape[1]} heads as k has are allowed, or a multiple with enable_gqa=True",
-        )
-    mask, score, sink, inputs = mods or (None, None, False, ())
+    check_groups(in_order(q_shape, order), q_shape[1], k_shape[1], enable_gqa)
+    mask, score, sink, inputs = mods
     problem = Problem(q_shape[3], v_shape[3], dtype, causal, mask, score, sink)
     forms = Form(q_shape, q_strides), Form(k_shape, k_strides), Form(v_shape, v_strides)
     layout = lay_out(problem, *forms, out, lse, order, inputs)
-    steps = (
-        bisect_left(QUERY_STEPS, q_shape[2]),
-        bisect_left(KEY_STEPS, k_shape[2]),
-        bisect_left(ROW_STEPS, q_shape[2] * (q_shape[1] // (k_shape[1] or 1))),
-    )
-    return _kernel(problem, schedule, target, *steps), layout
-
-
-@functools.cache
-def _kernel(
-    problem: Problem,
-    schedule: Schedule | None,
-    target: str | Target | None,
-    query_step: int,
-    key_step: int,
-    row_step: int,
-) -> Any:
-    """The kernel for a call whose lengths, and a group's rows, lie at these steps."""
-    problem, schedule, target = _variant(problem, schedule, _best_target() if target is None else target)
-    query_len = (*QUERY_STEPS, QUERY_STEPS[-1] + 1)[query_step]
-    key_len = (*KEY_STEPS, KEY_STEPS[-1] + 1)[key_step]
-    rows = (*ROW_STEPS, ROW_STEPS[-1] + 1)[row_step]
-    return _compile(problem, target.suit(problem, schedule, query_len, key_len, rows), target)
-
-
-def _best_target() -> Target:
-    """The target with the widest vectors that this machine has."""
-    from flashgen.runtime.cpu_features import best_target
-
-    return best_target()
-
-
-@functools.cache
-def _compile(problem: Problem, schedule: Schedule, target: Target) -> Any:
-    from flashgen import emission, runtime
-
-    emitted = emission.emit(problem, schedule, target)
-    return runtime.load(emitted.source, emitted.name, problem, target, emitted.launch)
-
-
-def _variant(
-    problem: Problem, schedule: Schedule | None, target: str | Target
-) -> tuple[Problem, Schedule, Target]:
-    """What says which kernel is meant, checked and with nothing left to a default."""
-    if not isinstance(problem, Problem):
-        raise InvalidArgument("problem", repr(problem), "a flashgen.Problem is allowed")
-    schedule = FA2 if schedule is None else schedule
-    _check_schedule(schedule)
-    return problem, schedule, target if isinstance(target, Target) else find(target)
+    group = q_shape[1] // (k_shape[1] or 1)
+    return suited(problem, schedule, target, q_shape[2], k_shape[2], group), layout

@@ -2,30 +2,26 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections.abc import Mapping
+import functools
+from collections.abc import Callable, Mapping
 from typing import Any
 
-import numpy as np
-
-from flashgen.api import (  # pyright: ignore[reportPrivateUsage]
-    ZEROS,
-    _check_types,
-    _check_variant,
-    _expect_causal,
-    _expect_flag,
-    _kernel,
-)
+from flashgen.arguments import check_types, expect_causal, expect_flag, one_column, results
 from flashgen.errors import InvalidArgument
 from flashgen.layouts import LAYOUTS
-from flashgen.problem import DTYPES, Problem
-from flashgen.runtime.arrays import View, bits, check_type, look
-from flashgen.runtime.sequences import heads_in_front
-from flashgen.runtime.tensors import address
+from flashgen.options import MODIFIERS, NO_EXTRA, find_extra
+from flashgen.problem import DTYPES, Problem, computed
+from flashgen.runtime.arrays import look, to_write
+from flashgen.runtime.inputs import expect_inputs
+from flashgen.runtime.sequences import check_tables, in_front, sizes_of, swapped
+from flashgen.runtime.tensors import FORMS
 from flashgen.schedule import Schedule
-from flashgen.targets.base import KEY_STEPS, QUERY_STEPS, ROW_STEPS, Target
+from flashgen.targets.base import Target
+from flashgen.variants import check_variant, suited
 
 Options = Mapping[str, Any]
+READ = {"paged": ("q", "k_pages", "v_pages")}
+"""What callers call q, k and v, where that is something else."""
 
 
 def attention_varlen(
@@ -39,6 +35,12 @@ def attention_varlen(
     seqlens_k: Any = None,
     is_causal: bool = False,
     causal_alignment: str = "bottom-right",
+    window: tuple[int | None, int | None] | None = None,
+    softcap: float | None = None,
+    alibi: Any = None,
+    score_mod: Callable[..., Any] | None = None,
+    mask_mod: Callable[..., Any] | None = None,
+    sinks: Any = None,
     scale: float | None = None,
     enable_gqa: bool = False,
     out: Any = None,
@@ -57,7 +59,9 @@ def attention_varlen(
         have no query, or no key: then its rows are 0, their lse -inf.
     block_table, seqlens_k: in place of cu_seqlens_k, for keys in pages, as ``attention_paged`` takes them; k
         and v are then (pages, page_size, Hkv, D) and (pages, page_size, Hkv, Dv).
-    is_causal, causal_alignment: as in ``attention``, by the positions and the lengths of each sequence alone.
+    is_causal, causal_alignment, window, softcap, alibi, score_mod, mask_mod, sinks: as in ``attention``, by
+        the positions and the lengths of each sequence alone: q_idx and k_idx count from its start, b is its
+        number, and the lengths of flashgen.mods, query_len() and key_len(), are its own.
     scale, enable_gqa, out, lse, return_lse, schedule, target, threads: as in ``attention``.
 
     Nothing is copied or padded, and a sequence's result is, to the bit, what the same kernel would make of it
@@ -89,6 +93,12 @@ def attention_paged(
     *,
     is_causal: bool = False,
     causal_alignment: str = "bottom-right",
+    window: tuple[int | None, int | None] | None = None,
+    softcap: float | None = None,
+    alibi: Any = None,
+    score_mod: Callable[..., Any] | None = None,
+    mask_mod: Callable[..., Any] | None = None,
+    sinks: Any = None,
     scale: float | None = None,
     enable_gqa: bool = False,
     out: Any = None,
@@ -107,69 +117,48 @@ def attention_paged(
         read; key n lies in slot n % page_size of page block_table[b, n // page_size]. Pages may stand in any
         order and be shared. What lies in the rest of a page, or in others, is never read, and further entries
         of the table may be anything.
-    is_causal, causal_alignment: as in ``attention``, with seqlens_k[b] for the number of keys: bottom-right,
-        the last query sees all of them.
+    is_causal, causal_alignment, window, softcap, alibi, score_mod, mask_mod, sinks: as in ``attention``, with
+        seqlens_k[b] for the number of keys: bottom-right, the last query sees all of them, and k_idx counts
+        keys of sequence b, whatever pages they are in.
     scale, enable_gqa, out, lse, return_lse, schedule, target, threads: as in ``attention``.
 
     Raises what ``attention`` raises; InvalidArgument too, before anything is written, for a sequence longer
     than its pages, and for a page that is not there.
     """
-    options = locals()
-    options["k"], options["v"] = options.pop("k_pages"), options.pop("v_pages")
-    return _attend("paged", options)
+    return _attend("paged", locals())
 
 
 def _attend(layout: str, options: Options) -> Any:
     """A call of either function, whose arguments these are."""
-    flags = {name: _expect_flag(name, options[name]) for name in ("is_causal", "enable_gqa", "return_lse")}
-    causal = _expect_causal(flags["is_causal"], options["causal_alignment"], flags["is_causal"])
-    schedule, target, out = options["schedule"], options["target"], options["out"]
-    _check_variant(schedule, target)
-    q, k, v = (look(name, options[name]) for name in "qkv")
-    if q.dtype not in DTYPES or not q.dtype == k.dtype == v.dtype:
-        _check_types(q, k, v)
-    shapes = Problem(1, dtype=q.dtype, layout=layout)
-    rows, keys, values = (heads_in_front(shapes, n, x).shape for n, x in zip("qkv", (q, k, v), strict=True))
-    where = LAYOUTS[layout].shapes
-    hq, hkv = rows[where["q"].index("Hq")], keys[where["k"].index("Hkv")]
-    if not flags["enable_gqa"] and hq != hkv:
-        allowed = f"{hkv} heads as k has are allowed, or a multiple with enable_gqa=True"
-        raise InvalidArgument("q.shape", q.shape, allowed)
-    if none := not values[-1]:  # a kernel has at least one column of values; lse is the same for any
-        v, out = _one_column(q, v, out)
-    inputs = {a.name: look(a.name, options[a.name]) for a in LAYOUTS[layout].arrays}
-    most_q = _longest(inputs, "cu_seqlens_q", rows)
-    most_k = _longest(inputs, "cu_seqlens_k" if layout == "packed" else "seqlens_k", keys)
-    steps = (
-        bisect_left(QUERY_STEPS, most_q),
-        bisect_left(KEY_STEPS, most_k),
-        bisect_left(ROW_STEPS, most_q * (hq // (hkv or 1))),
-    )
-    problem = Problem(rows[-1], values[-1] or 1, q.dtype, causal, layout=layout)
-    kernel = _kernel(problem, schedule, target, *steps)
-    told = {} if options["threads"] is None else {"threads": options["threads"]}
-    made, row_lse = kernel(
-        q, k, v, inputs=inputs, scale=options["scale"], out=out, lse=options["lse"], **told
-    )
-    o = (made[..., :0] if options["out"] is None else options["out"]) if none else made
-    return (o, row_lse) if flags["return_lse"] or options["lse"] is not None else o
+    grouped, return_lse = (expect_flag(name, options[name]) for name in ("enable_gqa", "return_lse"))
+    causal = expect_causal(*(options[name] for name in ("is_causal", "causal_alignment", "window", "alibi")))
+    schedule, target, out, lse = (options[name] for name in ("schedule", "target", "out", "lse"))
+    check_variant(schedule, target)
+    q, k, v = (look(name, options[name]) for name in READ.get(layout, "qkv"))
+    if (dtype := q.dtype) not in DTYPES or not dtype == k.dtype == v.dtype:
+        check_types(q, k, v)
+    o = None if out is None else to_write(look("out", out), dtype)
+    row_lse = None if lse is None else to_write(look("lse", lse), computed(dtype))
+    q, k, v, o = in_front(layout, q, k, v, o)
+    told = LAYOUTS[layout].arrays
+    tables, _ = expect_inputs(told, (), dtype, {array.name: options[array.name] for array in told})
+    sizes = sizes_of(layout, [(x.name, x.shape) for x in (q, k, v, *tables)], {}, grouped)
+    query_len, key_len = check_tables(layout, q, k, tables)
+    extra = NO_EXTRA
+    if any(options[name] is not None for name in MODIFIERS):
+        scores = sizes["B"], sizes["Hq"], query_len, key_len
+        asked = {name: options[name] for name in ("causal_alignment", *MODIFIERS)}
+        extra = find_extra(look, scores, dtype, **asked)
+    if no_values := sizes["Dv"] == 0:
+        v, o = one_column(q, v, o, functools.partial(swapped, LAYOUTS[layout].queries)), None
+    mask, score, sink, _ = extra.mods
+    problem = problem_of(sizes["D"], v.shape[-1], dtype, causal, mask, score, sink, layout)
+    kernel = suited(problem, schedule, target, query_len, key_len, sizes["Hq"] // (sizes["Hkv"] or 1))
+    arrays = (*tables, *extra.arrays)
+    laid_out = kernel.lay_out(q, k, v, o, row_lse, arrays)
+    scale, threads = options["scale"], options["threads"]
+    made, made_lse = kernel.run(laid_out, q, k, v, o, row_lse, arrays, extra.numbers, scale, threads)
+    return results(made, made_lse, out, lse, return_lse, no_values)
 
 
-def _one_column(q: View, v: View, out: Any) -> tuple[View, None]:
-    """For values of no column: one of zeros, and no output. Raises InvalidArgument for a wrong output."""
-    right = (*q.shape[:-1], 0)
-    if out is not None and look("out", out).shape != right:
-        raise InvalidArgument("out.shape", look("out", out).shape, f"{right} is allowed: the output's shape")
-    strides = (0,) * len(v.shape)
-    return v._replace(address=address(ZEROS), shape=(*v.shape[:-1], 1), strides=strides), None
-
-
-def _longest(inputs: Mapping[str, View], name: str, shape: tuple[int, ...]) -> int:
-    """Rows of the longest sequence; the kernel's call refuses what cannot be so. Raises InvalidArgument."""
-    if name not in inputs:
-        return shape[2]
-    check_type(name, inputs[name], "int32")
-    numbers = bits(inputs[name])
-    if name.startswith("cu_"):
-        numbers = np.diff(numbers.astype(np.int64), axis=0) if numbers.ndim else numbers
-    return int(numbers.max(initial=0))
+problem_of = functools.lru_cache(FORMS)(Problem)

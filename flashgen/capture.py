@@ -20,8 +20,9 @@ from typing import Any, NamedTuple, NoReturn
 import numpy as np
 
 from flashgen.errors import InvalidArgument
-from flashgen.expression import KINDS, Array, Expression, Scalar
+from flashgen.expression import INT64, KINDS, Array, Expression, Scalar
 from flashgen.notation import WORDS
+from flashgen.problem import OWN as OF_PROBLEMS
 from flashgen.problem import RESERVED
 from flashgen.symbol import Element, Symbol
 
@@ -30,6 +31,9 @@ TRUSTED = {"numpy", "torch", "jax", "jaxlib", "cupy", "math", "operator", "ml_dt
 
 OWN = {"flashgen.symbol", "flashgen.mods"}
 """Modules of ours whose globals are functions and constants."""
+
+TAKEN = RESERVED | OF_PROBLEMS | WORDS
+"""Names that mean something else than what a function reads."""
 
 FIXED = (type(None), str, bytes, BuiltinFunctionType, np.ufunc, np.dtype, Symbol, Expression)
 """Types whose values stay as they are."""
@@ -54,7 +58,7 @@ def runtime(value: float, name: str) -> Any:
         value = value.item()
     if isinstance(value, bool) or not isinstance(value, int | float) or math.isnan(value):
         raise InvalidArgument(name, repr(value), "a number is allowed")
-    if isinstance(value, int) and not -(2**63) <= value < 2**63:
+    if isinstance(value, int) and value not in INT64:
         raise InvalidArgument(name, f"{value:#x}", "a whole number of 64 bits is allowed")
     if not (isinstance(name, str) and name.isidentifier() and name.isascii()):
         raise InvalidArgument("name of an input", repr(name), "an identifier in ASCII is allowed")
@@ -342,7 +346,7 @@ def unique(wanted: str, taken: Iterable[str]) -> str:
     """A name for an input: ``wanted``, changed where it means something else, numbered where it is taken."""
     base = wanted.strip("_") if wanted.isascii() else ""
     base = base if base.isidentifier() else "input"
-    base = f"{base}_in" if base in RESERVED | WORDS else base
+    base = f"{base}_in" if base in TAKEN else base
     name, n = base, 1
     while name in taken:
         n += 1

@@ -26,13 +26,17 @@ MOST = 4
 
 @dataclass(frozen=True)
 class Combined:
-    """The fields of a Problem that options of a call make, and the ``values`` of its inputs by name."""
+    """The fields of a Problem that options of a call make, and the ``values`` of its inputs by name.
+
+    arguments: what the caller calls those of the inputs that are options, by name.
+    """
 
     causal: str | None
     mask: Expression | None
     score: Expression | None
     sink: bool
     values: Mapping[str, Any]
+    arguments: Mapping[str, str]
 
     def problem(self, head_dim: int, head_dim_v: int | None = None, dtype: str = "float32") -> Problem:
         return Problem(head_dim, head_dim_v, dtype, self.causal, self.mask, self.score, self.sink)
@@ -75,21 +79,25 @@ def combine(
         mods.check_cap(softcap)
         given["softcap"] = float(softcap)
     if alibi is not None and alibi is not False:
-        given["slopes"] = slopes(alibi, shape[0], shape[1])
+        given["alibi"] = slopes(alibi, shape[0], shape[1])
     kind = None
     if attn_mask is not None:
-        given["bias"], kind = broadcast(attn_mask, shape)
+        given["attn_mask"], kind = broadcast(attn_mask, shape)
     values: dict[str, Any] = {}
+    arguments: dict[str, str] = {}
     mask = score = None
     if given or mask_mod is not None or score_mod is not None:
         plan, read = planned(causal_alignment, given, kind, mask_mod, score_mod)
         mask, score = plan.mask, plan.score
         for name, place, make in plan.values:
+            if isinstance(place, str):
+                arguments[name] = place
             value = given[place] if isinstance(place, str) else read[place]
             values[name] = value if make is None else make(value)
     if sinks is not None:
-        values["sink"] = heads(sinks, shape[1])
-    return Combined(causal_alignment if is_causal else None, mask, score, sinks is not None, values)
+        values["sink"], arguments["sink"] = heads(sinks, shape[1]), "sinks"
+    causal = causal_alignment if is_causal else None
+    return Combined(causal, mask, score, sinks is not None, values, arguments)
 
 
 class Plan(NamedTuple):
@@ -114,7 +122,7 @@ def planned(
 ) -> tuple[Plan, list[Any]]:
     """The plan of a call, remembered by what it depends on, and what the caller's functions read.
 
-    given: the named options, with arrays as "slopes" and "bias". kind: of the latter's elements.
+    given: the named options that are there. kind: of the elements of "attn_mask".
     """
     seen = NOTHING
     if mask_mod is not None or score_mod is not None:
@@ -160,12 +168,12 @@ def make_plan(
         scores.append(mods.softcap(given["softcap"]))
     if score_mod is not None:
         scores.append(score_mod)
-    if "slopes" in given:
-        scores.append(mods.alibi(given["slopes"], alignment))
+    if "alibi" in given:
+        scores.append(mods.alibi(given["alibi"], alignment))
     if kind == "bool":
-        masks.append(mods.dense_mask(given["bias"]))
+        masks.append(mods.dense_mask(given["attn_mask"]))
     elif kind is not None:
-        scores.append(mods.dense_bias(given["bias"]))
+        scores.append(mods.dense_bias(given["attn_mask"]))
     parts = [] if mask_mod is None else [(mask_mod, "mask", "mask_mod")]
     parts += [] if score_mod is None else [(score_mod, "score", "score_mod")]
     tracing, inputs = resolve(

@@ -108,13 +108,13 @@ def words(text: str) -> set[str]:
 
 def limits(problem: Problem, products: str) -> dict[str, float]:
     """The constants of the reference's bound, for results of this problem's kernels."""
-    from flashgen.reference import ROUNDOFF, SMALLEST, C
+    from flashgen.reference import ROUNDOFF, SMALLEST, C, max_roundoff
 
     return {
         "C": float(C),
         "u": ROUNDOFF[problem.computed],
-        "u_p": ROUNDOFF[problem.computed if products == "float32" else products],
-        "u_out": ROUNDOFF[problem.dtype],
+        "u_p": ROUNDOFF[max_roundoff(products, problem.computed)],
+        "u_out": ROUNDOFF[max_roundoff(problem.dtype, problem.computed)],
         "smallest": SMALLEST[problem.dtype],
     }
 

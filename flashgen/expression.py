@@ -176,11 +176,15 @@ class Expression:
     __repr__ = __str__
 
 
+INT64 = range(-(2**63), 2**63)
+"""Whole numbers that kernels have."""
+
+
 def check_constant(value: object) -> None:
     """Raise ValueError unless it is a bool, a whole number of 64 bits or a number that is not NaN."""
     if type(value) not in (bool, int, float):
         raise ValueError(f"a constant of type {type(value).__name__}")
-    if isinstance(value, int) and not -(2**63) <= value < 2**63:
+    if isinstance(value, int) and value not in INT64:
         raise ValueError("a whole number of more than 64 bits")
     if isinstance(value, float) and math.isnan(value):
         raise ValueError("a constant that is NaN")

@@ -266,8 +266,7 @@ def softcap(cap: float) -> Mod:
 
     Raises InvalidArgument unless it is finite and above 0.
     """
-    if isinstance(cap, bool) or not isinstance(cap, int | float | np.number) or not 0 < float(cap) < math.inf:
-        raise InvalidArgument("softcap", repr(cap), "a finite number above 0 is allowed")
+    check_cap(cap)
     limit = runtime(float(cap), "softcap")
 
     def softcap_mod(score, b, h, q_idx, k_idx):

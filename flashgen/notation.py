@@ -199,14 +199,10 @@ class Reader:
         floats |= op in OPERATIONS and OPERATIONS[op][1] == ("float",)
         for n in numbers:
             if floats and op != "element" and args[n].kind == "index":
-                args[n] = as_float(args[n])
+                from flashgen.making import convert  # which imports NumPy: a command's help does without
+
+                args[n] = convert(args[n], "float")
         try:
             return Expression(op, tuple(args), value)
         except ValueError as error:
             self.refuse(node, f"is {error}")
-
-
-def as_float(e: Expression) -> Expression:
-    if e.op == "constant":
-        return Expression("constant", value=float(e.value))  # pyright: ignore[reportArgumentType]
-    return Expression("float", (e,))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from flashgen.errors import InvalidArgument, check_choice, check_positive
 from flashgen.expression import Array, Expression, Scalar
-from flashgen.layouts import LAYOUTS
+from flashgen.layouts import INPUTS, LAYOUTS
 
 DTYPES = {"float32": "f32", "float16": "f16", "bfloat16": "bf16", "float64": "f64"}
 """Storage types, and what names of kernels call them."""
@@ -74,7 +74,7 @@ class Problem:
         check_positive("head_dim_v", self.head_dim_v)
         check_choice("dtype", self.dtype, DTYPES)
         if self.causal is not None:
-            check_choice("causal", self.causal, CAUSAL)
+            check_choice("causal", self.causal, ALIGNMENTS)
         check_expression("mask", self.mask, "bool")
         check_expression("score", self.score, "float")
         check_choice("sink", self.sink, (True, False))
@@ -149,6 +149,8 @@ def digest(e: Expression) -> str:
 
 
 RESERVED = {"q", "k", "v", "o", "lse", "scale", "threads", "out"}
+OWN = {"sink", *INPUTS}
+"""Arrays that a problem's sink and layout read: no name for what a traced function reads."""
 
 
 def check_expression(argument: str, value: object, kind: str) -> None:
@@ -156,9 +158,8 @@ def check_expression(argument: str, value: object, kind: str) -> None:
     if value is None:
         return
     if not isinstance(value, Expression):
-        raise InvalidArgument(
-            argument, f"of type {type(value).__name__}", "a flashgen.expression.Expression is allowed"
-        )
+        allowed = "a flashgen.expression.Expression is allowed, or None"
+        raise InvalidArgument(argument, f"of type {type(value).__name__}", allowed)
     if value.kind != kind:
         raise InvalidArgument(argument, f"of kind {value.kind}", f"an expression of kind {kind} is allowed")
     if argument == "mask" and any(e.op == "score" for e in value.walk()):

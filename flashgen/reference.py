@@ -99,11 +99,6 @@ def sink_of(problem: Problem, head: tuple[int, int], values: Mapping[str, Any] |
     return float((values or {})["sink"][head[1]]) if problem.sink else -np.inf
 
 
-def attend(q: Array, k: Array, v: Array, scale: float, seen: Array) -> tuple[Array, Array]:
-    """One head's O and lse for some rows; ``seen`` (rows, keys) says which keys each of them sees."""
-    return softmax(scale * (q @ k.T), v, seen)
-
-
 def softmax(t: Array, v: Array, seen: Array, sink: float = -np.inf) -> tuple[Array, Array]:
     """O and lse of rows whose logits are t, over the keys that are ``seen`` and whose t is not -inf."""
     t = np.where(seen, t, -np.inf)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 from collections import Counter
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 from xdsl.dialects.builtin import ModuleOp
@@ -38,6 +39,8 @@ class Sequences:
     scale: float
     whole: list[np.ndarray] = field(default_factory=list)
     """The memory that o and lse are parts of."""
+    values: dict[str, Any] = field(default_factory=dict)
+    """Of what the problem's mask, score and sink read, by name."""
 
     @property
     def dense(self) -> Problem:
@@ -75,8 +78,9 @@ class Sequences:
         """Each sequence is within the one bound of the reference of it alone."""
         found = self.results()
         for n, (x, (o, lse)) in enumerate(zip(self.parts, found, strict=True)):
-            limit = bound(self.dense, x.q, x.k, x.v, x.scale, computed, first=(n, 0))
-            limit.check(o, lse, *attention(self.dense, x.q, x.k, x.v, x.scale, first=(n, 0)))
+            given = {"values": self.values, "first": (n, 0)}
+            limit = bound(self.dense, x.q, x.k, x.v, x.scale, computed, **given)
+            limit.check(o, lse, *attention(self.dense, x.q, x.k, x.v, x.scale, **given))
         return found
 
 

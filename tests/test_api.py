@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import flashgen
-from flashgen import FA1, FA2, Problem, Schedule, api
+from flashgen import FA1, FA2, Problem, Schedule, api, variants
 from flashgen.emission import Emitted, variant
 from flashgen.errors import InvalidArgument, MissingTool
 from flashgen.runtime import cpu_features
@@ -36,7 +36,7 @@ def emitted(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFa
 
     monkeypatch.setattr("flashgen.emission.emit", emit)
     monkeypatch.setenv("FLASHGEN_CACHE_DIR", str(tmp_path_factory.getbasetemp() / "api-cache"))
-    caches = (api._compile, api._kernel, api._plan)
+    caches = (variants.compiled, variants.at_steps, api._plan)
     for cache in caches:
         cache.cache_clear()
     yield calls
@@ -182,7 +182,7 @@ def test_threads_are_for_cpus(monkeypatch: pytest.MonkeyPatch) -> None:
             told.append(arguments[-1])
             return "o", "lse"
 
-    monkeypatch.setattr(api, "_kernel", lambda *variant: Gpu())
+    monkeypatch.setattr(api, "suited", lambda *variant: Gpu())
     assert flashgen.attention(q, k, v, target="cuda", threads=2, return_lse=True) == ("o", "lse")
     assert told == [2]  # a CUDA kernel refuses it: tests/test_runtime_cuda.py
 

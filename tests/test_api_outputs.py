@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+from array import array as buffer
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,7 +17,7 @@ from flashgen import options
 from flashgen.errors import InvalidArgument
 from flashgen.expression import Array, Expression, Scalar
 from flashgen.options import find_extra
-from flashgen.runtime.arrays import look
+from flashgen.runtime.arrays import bits, look
 from tests.test_api import arrays, check, emitted
 from tests.test_arrays import Exported
 
@@ -188,16 +189,16 @@ class Combined:
             values["cap"] = asked["softcap"]
         if asked.get("sinks") is not None:
             values["sink"] = asked["sinks"]
-        return SimpleNamespace(mask=mask, score=score, sink="sink" in values, values=values)
+        arguments = {"bias": "attn_mask", "cap": "softcap", "sink": "sinks"}
+        made = {"mask": mask, "score": score, "sink": "sink" in values, "values": values}
+        return SimpleNamespace(arguments=arguments, **made)
 
 
 def extra(**given: Any) -> options.Extra:
-    return find_extra(look, look("q", Q), look("k", K), **given)
+    return find_extra(look, (2, 2, 3, 5), "float32", **given)
 
 
-@pytest.mark.parametrize(
-    "shape", [(), (5,), (1,), (3, 1), (2, 3, 5), (2, 1, 1, 5), (1, 1, 1, 1), (2, 2, 3, 5)]
-)
+@pytest.mark.parametrize("shape", [(5,), (1,), (3, 1), (2, 3, 5), (2, 1, 1, 5), (1, 1, 1, 1), (2, 2, 3, 5)])
 @pytest.mark.parametrize("library", [np.asarray, memoryview, Exported])
 def test_a_mask_is_read_where_it_lies(
     monkeypatch: pytest.MonkeyPatch, library: Any, shape: tuple[int, ...]
@@ -212,7 +213,7 @@ def test_a_mask_is_read_where_it_lies(
         assert (whole.shape, whole.strides) == (repeated.shape, repeated.strides)
         assert whole.address == mask.ctypes.data and sink.shape == (2,)
         assert found.numbers == (2.0,)
-        assert found.mods is not None and found.mods[2] is True and len(found.mods[3]) == 2
+        assert found.mods[2] is True and len(found.mods[3]) == 2
 
 
 def test_what_is_asked_for_reaches_the_combination(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -225,16 +226,54 @@ def test_what_is_asked_for_reaches_the_combination(monkeypatch: pytest.MonkeyPat
         "causal_alignment": "top-left",
     }
     flashgen.attention(Q, K, V, **given)
-    rest = {"softcap": None, "sinks": None, "attn_mask": None, "is_causal": False}
+    rest = {"softcap": None, "sinks": None, "attn_mask": None}
     assert combined.asked == given | rest
+
+
+@pytest.mark.parametrize("library", [memoryview, lambda x: buffer("f", x), Exported])
+def test_sinks_and_slopes_are_whatever_attention_reads(library: Any) -> None:
+    numbers = np.array([0.5, -2.0], np.float32)
+    for name in ("sinks", "alibi"):
+        (found,) = extra(**{name: library(numbers)}).arrays
+        np.testing.assert_array_equal(bits(found), numbers)
+        assert found.name == name
+
+
+def test_alibi_that_is_false_is_none() -> None:
+    assert extra(alibi=False) is options.NO_EXTRA
+    np.testing.assert_array_equal(flashgen.attention(Q, K, V, alibi=False), flashgen.attention(Q, K, V))
+    with pytest.raises(InvalidArgument, match="causal_alignment is 'top-left'; it is allowed with"):
+        flashgen.attention(Q, K, V, alibi=False, causal_alignment="top-left")
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"alibi": np.ones(2)}, "type of alibi is float64; with float32 for q, k and v float16, bfloat16, "),
+        ({"attn_mask": np.ones(5)}, "type of attn_mask is float64; with float32 for q, k and v float16, "),
+        ({"sinks": buffer("d", [1, 2])}, "sinks.dtype is '<f8'; native float32 is allowed"),
+        ({"sinks": b"12345678"}, "sinks is uint8 of shape (8,); an array of floats of shape (2,) is allowed"),
+        ({"alibi": LSE[0, :, 0]}, "lse is in memory that alibi uses; memory of its own is allowed"),
+        (
+            {"attn_mask": LSE[0, 0, :, None]},
+            "lse is in memory that attn_mask uses; memory of its own is allowed",
+        ),
+        ({"sinks": LSE[0, :, 0]}, "lse is in memory that sinks uses; memory of its own is allowed"),
+    ],
+    ids=lambda x: x[:40] if isinstance(x, str) else "",
+)
+def test_refusals_name_the_callers_argument(given: dict, message: str) -> None:
+    with pytest.raises(InvalidArgument, match=f"^{re.escape(message)}"):
+        flashgen.attention(Q, K, V, out=OUT, lse=LSE, **given)
+    assert np.isnan(OUT).all() and np.isnan(LSE).all()
 
 
 @pytest.mark.parametrize(
     ("given", "message"),
     [
         ({"attn_mask": [True] * 5}, "attn_mask is of type list"),
-        ({"attn_mask": np.ones(5, ">f4")}, "bias.dtype is '>f4'; native float32 is allowed"),
-        ({"sinks": np.ones(2)}, "sink.dtype is '<f8'; native float32 is allowed"),
+        ({"attn_mask": np.ones(5, ">f4")}, "type of attn_mask is >f4; bool, int32, int64, "),
+        ({"sinks": np.ones(2)}, "sinks.dtype is '<f8'; native float32 is allowed"),
         (
             {"sinks": np.ones(3, np.float32)},
             "sink.shape is (3,); (2,) is allowed: one logit for each query head",

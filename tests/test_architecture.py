@@ -24,7 +24,7 @@ FLOW = (
     ("render", "picture", "tile_picture"),
     ("emission",),
     ("runtime",),
-    ("options",),
+    ("arguments", "options", "variants"),
     ("api",),
     ("api_sequences",),
     ("bench",),

@@ -15,9 +15,10 @@ import pytest
 from flashgen.errors import InvalidArgument
 from flashgen.problem import Problem
 from flashgen.runtime import load
-from flashgen.runtime.arrays import aligned, bits, broadcast, look, numbers_of
+from flashgen.runtime.arrays import aligned, bits, look, numbers_of
 from flashgen.runtime.cpu import CpuKernel
-from flashgen.runtime.dlpack import compact, read
+from flashgen.runtime.dlpack import read
+from flashgen.runtime.tensors import contiguous
 from flashgen.targets.cpu import Avx2
 from tests.sample_kernel import mark_source, skip_unless_it_runs
 
@@ -199,17 +200,17 @@ def test_elements_between_multiples_of_their_size_are_copied() -> None:
     assert aligned(fine) is fine
 
 
-def test_broadcast_is_numpys() -> None:
-    for shape in ((), (1,), (3,), (5, 1), (1, 3), (2, 1, 1, 3), (4, 5, 3), (0, 3), (2, 3), (6,)):
-        x = np.zeros(shape, np.float32)
-        whole = broadcast(look("x", x), (2, 4, 5, 3))
-        try:
-            want = np.broadcast_to(x, (2, 4, 5, 3))
-        except ValueError:
-            assert whole is None
-            continue
-        assert whole is not None and (whole.shape, whole.strides) == (want.shape, want.strides)
-    assert broadcast(look("x", np.zeros((1, 1, 1, 1, 3))), (2, 4, 5, 3)) is None
+def test_what_is_repeated_is_copied_once() -> None:
+    """Also of a mask of a whole batch, which is never expanded."""
+    memory = np.zeros(4 * 7 + 1, np.uint8)
+    x = memory[1:].view(np.float32)
+    x[...] = np.arange(7)
+    for shape, repeated in (((7,), (1000, 1000, 3, 7)), ((7, 1), (2, 7, 1 << 40)), ((1, 7, 1), (0, 7, 5))):
+        whole = np.broadcast_to(x.reshape(shape), repeated)
+        made = aligned(look("attn_mask", whole))
+        assert made.address % 4 == 0 and made.shape == repeated and made.value.size in (0, 7)
+        found, want = (array[..., :9] for array in (bits(made), whole))
+        np.testing.assert_array_equal(found, want)
 
 
 def test_capsules() -> None:
@@ -219,7 +220,7 @@ def test_capsules() -> None:
         found = read(capsule)
         assert found == (x.ctypes.data, (2, 3, 4), x.strides, "int16", 1, read_only)
     assert read(np.zeros((), bool).__dlpack__())[1:4] == ((), (), "bool")
-    assert compact((2, 0, 3)) == (3, 3, 1) and compact(()) == ()
+    assert contiguous((2, 0, 3), 1).strides == (3, 3, 1) and contiguous((), 1).strides == ()
     for other in (None, 3, np.zeros(1)):
         with pytest.raises(ValueError, match="no capsule of DLPack's"):
             read(other)

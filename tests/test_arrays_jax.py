@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -78,15 +77,16 @@ def test_refused() -> None:
     out = np.full((2, 4, 7, 40), np.nan, np.float32)
     donated = jax.numpy.zeros_like(q)
     donated.delete()
+    unreadable = r"q is of type \w+ \(.+\); one that its library exports through DLPack is allowed"
     for change, message in (
-        ({"out": jax.numpy.zeros(out.shape)}, "out is an array of JAX; an array that can be written"),
-        ({"q": q.astype(np.int32)}, "q.dtype is 'int32'; native float32 or"),
-        ({"k": k.astype("bfloat16")}, "k.dtype is 'bfloat16'; native float32 is allowed"),
-        ({"q": donated}, "q is "),
-        ({"q": jax.random.key(0)}, "q is "),
+        ({"out": jax.numpy.zeros(out.shape)}, r"out is an array of JAX; an array that can be written"),
+        ({"q": q.astype(np.int32)}, r"q\.dtype is 'int32'; native float32 or"),
+        ({"k": k.astype("bfloat16")}, r"k\.dtype is 'bfloat16'; native float32 is allowed"),
+        ({"q": donated}, unreadable),
+        ({"q": jax.random.key(0)}, unreadable),
     ):
         arguments = {"q": q, "k": k, "v": v, "out": out} | change
-        with pytest.raises(InvalidArgument, match=re.escape(message)):
+        with pytest.raises(InvalidArgument, match=f"^{message}"):
             flashgen.attention(**arguments, enable_gqa=True)
     with pytest.raises(InvalidArgument, match="q is a tracer of JAX; an array with elements is allowed"):
         jax.jit(lambda q: flashgen.attention(q, k, v, enable_gqa=True))(q)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from typer.testing import CliRunner
@@ -28,6 +29,16 @@ def test_what_valgrind_prints() -> None:
     assert count.parse(CACHEGRIND) == Counts(1_398_890_190, 64 * 1_089_367)
     with pytest.raises(KernelFailure, match="valgrind does not tell"):
         count.parse("==7== I   refs:      1,398\n")
+
+
+def test_what_goes_wrong_is_said_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the process, not by valgrind about it."""
+    noise = "==7== Cachegrind, a cache profiler\nTraceback:\nOSError: no kernel\n==7== \n==7== I   refs: 3\n"
+    done = SimpleNamespace(returncode=1, stderr=noise)
+    monkeypatch.setattr(count, "find_valgrind", lambda: "valgrind")
+    monkeypatch.setattr(count.subprocess, "run", lambda *_, **options: done)
+    with pytest.raises(KernelFailure, match=r"^valgrind ended with status 1: OSError: no kernel$"):
+        count.count(Case("P", 1, 1, 1, 8, 8, 8))
 
 
 def test_without_valgrind(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

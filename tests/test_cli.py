@@ -135,6 +135,18 @@ REFUSED = {
         ("opt", "-", "-p", "pack{panle=3}"),
         r"pass 'pack' has no option 'panle'; known: panel$",
     ),
+    "pass option twice": (
+        ("opt", "-", "-p", "cse,pack{panel=16 panel=8}"),
+        r"passes 'cse,pack\{panel=16 panel=8\}': option 'panel' is given twice; once is allowed$",
+    ),
+    "a flag that is a number": (
+        ("opt", "-", "-p", "fuse-sweeps{apart=1}"),
+        r"option 'apart' of pass 'fuse-sweeps' is 1; true or false is allowed$",
+    ),
+    "two numbers for one": (
+        ("opt", "-", "-p", "pack{panel=1,2}"),
+        r"option 'panel' of pass 'pack' is 1,2; a whole number is allowed$",
+    ),
     "pass without options": (("opt", "-", "-p", "cse{a=1}"), r"pass 'cse' has no option 'a'; it has none$"),
     "half a list": (("opt", "-", "-p", "cse,"), r"passes 'cse,': names of passes, with commas between them"),
     "not a module": (("opt", "-"), r"-:1:1: Could not parse"),

@@ -78,6 +78,19 @@ def test_emit(args, mask, score, inputs) -> None:
     assert (got.get("--mask"), got.get("--score"), got.get("--inputs")) == (mask, score, inputs)
 
 
+@pytest.mark.parametrize("kind", ["mask", "score"])
+@pytest.mark.parametrize("more", [(), ("--window", "3,0", "--softcap", "2")], ids=["alone", "beside others"])
+def test_a_function_of_too_many_arguments_is_refused(kind: str, more, tmp_path: Path) -> None:
+    path = tmp_path / "mods.py"
+    path.write_text("def f(a, b, c, d, e, f):\n    return a\n")
+    done = CliRunner().invoke(app, ["emit", f"--{kind}-mod", f"{path}:f", *more])
+    assert done.exit_code == 2
+    assert re.match(
+        rf"error: {kind}_mod: signature is \(a, b, c, d, e, f\); a function of . arg", done.stderr
+    )
+    assert done.stderr.count("\n") == 1
+
+
 def test_emit_takes_functions_of_a_file(mods_file: Path) -> None:
     got = header("--mask-mod", f"{mods_file}:same", "--score-mod", f"{mods_file}:double", "--window", "0,")
     assert got["--mask"] == f"{PLACE} - window_left <= k and ids[q] == ids[k]"

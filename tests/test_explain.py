@@ -154,3 +154,15 @@ def test_refused(args, message: str) -> None:
     assert done.exit_code == 2
     assert re.match(f"error: {message.replace('[', chr(92) + '[')}", done.stderr), done.stderr
     assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("more", [(), ("--window", "3,0")], ids=["alone", "beside a window"])
+def test_a_function_of_too_few_arguments_is_refused(more: tuple[str, ...], tmp_path: Path) -> None:
+    """Also where another function calls it."""
+    path = tmp_path / "mods.py"
+    path.write_text("def same(b, h, q):\n    return q < 3\n")
+    done = invoke("mask", "--mask-mod", f"{path}:same", *more)
+    assert done.exit_code == 2
+    assert done.stderr == (
+        "error: mask_mod: signature is (b, h, q); a function of 4 arguments is allowed: b, h, q, k\n"
+    )

@@ -14,10 +14,9 @@ from hypothesis import strategies as st
 
 from flashgen.errors import InvalidArgument, KernelFailure, MissingTool
 from flashgen.problem import Problem
-from flashgen.runtime import cpu as module
 from flashgen.runtime import load
 from flashgen.runtime.cpu import CpuKernel
-from flashgen.runtime.tensors import SCALES
+from flashgen.runtime.tensors import FORMS, SCALES
 from flashgen.runtime.threads import WORK_PER_THREAD
 from flashgen.targets.cpu import Avx2, Avx512
 from tests.sample_kernel import attention_expected, attention_source, probe_source, skip_unless_it_runs
@@ -301,9 +300,9 @@ def test_cached_call_is_quick(probe: CpuKernel) -> None:
 
 
 def test_many_layouts_are_not_kept(probe: CpuKernel) -> None:
-    for nk in range(module.LAYOUTS + 10):
+    for nk in range(FORMS + 10):
         probe(*arrays(1, 1, 1, 1, nk, d=64, dv=64))
-    assert probe._lay_out.cache_info().currsize <= module.LAYOUTS
+    assert probe._lay_out.cache_info().currsize <= FORMS
 
 
 def test_processor_is_asked_first(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

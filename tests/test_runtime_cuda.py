@@ -186,7 +186,7 @@ def test_threads_are_refused(cupy: Double):
 
 def test_cupy_arrays_are_for_the_gpu_alone(cupy: Double, monkeypatch: pytest.MonkeyPatch):
     """attention() takes its target from q."""
-    monkeypatch.setattr(api, "_kernel", lambda *_: CudaKernel(SOURCE, "attention", PROBLEM, LAUNCH))
+    monkeypatch.setattr(api, "suited", lambda *_: CudaKernel(SOURCE, "attention", PROBLEM, LAUNCH))
     api._plan.cache_clear()
     q, k, v = arrays()
     there = [cupy.asarray(x) for x in (q, k, v)]

@@ -15,8 +15,10 @@ from ml_dtypes import bfloat16
 from flashgen import capture, mods
 from flashgen import trace as trace_module
 from flashgen.evaluate import evaluate
+from flashgen.layouts import LAYOUTS
 from flashgen.mods import and_masks, runtime
 from flashgen.notation import inputs, parse
+from flashgen.problem import Problem
 from flashgen.trace import trace, trace_both
 
 DOC = np.array([0, 0, 1, 2], np.int32)
@@ -141,6 +143,20 @@ def test_names_are_unique_and_mean_nothing_else() -> None:
     assert set(traced.values) == {"scale_in", "Nq_in", "exp_in", "int", "input", "double"}
     declared = ",".join(f"{name}:int32[1]" for name in traced.values)
     assert parse(str(traced.expression), inputs(declared)) == traced.expression
+
+
+def test_names_of_a_problems_own_arrays_are_no_inputs() -> None:
+    """A kernel with a sink, or for sequences, reads arrays of these names besides."""
+    sink, seqlens_k, block_table, cu_seqlens_q, cu_seqlens_k = np.ones((5, 4), np.float32)
+
+    def all_of_them(score, b, h, q, k):
+        return score + sink[h] + seqlens_k[h] + block_table[h] + cu_seqlens_q[h] + cu_seqlens_k[h]
+
+    traced = trace(all_of_them, "score")
+    assert len(traced.values) == 5
+    for layout in LAYOUTS:
+        problem = Problem(8, score=traced.expression, sink=True, layout=layout)
+        assert {"sink", "sink_in", "seqlens_k_in"} < {array.name for array in problem.arrays}
 
 
 def test_what_is_not_read_is_no_input() -> None:

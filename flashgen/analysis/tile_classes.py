@@ -16,12 +16,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flashgen.evaluate import NUMPY
-from flashgen.expression import Array, Expression, Scalar
+from flashgen.expression import INT64, Array, Expression, Scalar
 
 SKIPPED, MIXED, FULL = 0, 1, 2
 """No element of the tile is visible; maybe some; all are."""
 
-LEAST, MOST = -(2**63), 2**63 - 1
+LEAST, MOST = INT64[0], INT64[-1]
 
 
 @dataclass(frozen=True)

@@ -82,7 +82,8 @@ def run(counted: Counted) -> Counts:
         check=False,
     )
     if done.returncode != 0:
-        raise KernelFailure(f"valgrind ended with status {done.returncode}: {done.stderr.strip()[-200:]}")
+        said = [line for line in done.stderr.splitlines() if not line.startswith("==")] or [""]
+        raise KernelFailure(f"valgrind ended with status {done.returncode}: {said[-1].strip()[-200:]}")
     return parse(done.stderr)
 
 

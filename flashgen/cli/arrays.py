@@ -11,7 +11,7 @@ import numpy as np
 
 from flashgen.errors import FlashgenError, InvalidArgument, MissingTool
 from flashgen.problem import DTYPES
-from flashgen.runtime.tensors import storage_type
+from flashgen.runtime.arrays import element_type
 
 CONTAINERS = (".npz", ".safetensors")
 """Endings of files that hold arrays by name."""
@@ -62,10 +62,10 @@ def stored_as(name: str, array: np.ndarray, dtype: str | None) -> np.ndarray:
             allowed = "two bytes without a type are allowed with --dtype bfloat16"
             raise InvalidArgument(f"{name}.dtype", repr(array.dtype.str), allowed)
         return array.view(bfloat16())
-    if dtype is None and array.dtype.kind == "f" and storage_type(array.dtype) is None:
+    if dtype is None and array.dtype.kind == "f" and element_type(array.dtype) not in DTYPES:
         allowed = f"native {', '.join(DTYPES)} are allowed; --dtype float32 makes it that"
         raise InvalidArgument(f"{name}.dtype", repr(array.dtype.str), allowed)
-    if dtype is None or storage_type(array.dtype) == dtype:
+    if dtype is None or element_type(array.dtype) == dtype:
         return array
     if array.dtype.kind != "f" and array.dtype.name != "bfloat16":
         raise InvalidArgument(f"{name}.dtype", repr(array.dtype.str), f"a float type is rounded to {dtype}")

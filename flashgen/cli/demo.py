@@ -75,11 +75,12 @@ def check_input(file: Path) -> tuple[tuple[int, ...], int]:
     """Shape of the file's q, and Dv; that q, k and v fit together. Raises InvalidArgument."""
     from flashgen.cli.arrays import load_named
     from flashgen.problem import Problem
-    from flashgen.runtime.tensors import Form, expect_array, lay_out
+    from flashgen.runtime.arrays import check_type, look
+    from flashgen.runtime.tensors import Form, lay_out
 
     arrays = load_named(file, ("q", "k", "v"))
     for name, x in zip("qkv", arrays, strict=True):
-        expect_array(name, x, "float32")
+        check_type(look(name, x), "float32")
         if x.ndim != 4 or 0 in x.shape:
             raise InvalidArgument(
                 f"{name}.shape", x.shape, "four dimensions above 0 are allowed: (B, H, N, D)"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from flashgen.cli.modifiers import bounds, function_of, text_of
+from flashgen.cli.modifiers import masks_of
 from flashgen.cli.options import Causal, Mask, MaskMod, Window
 from flashgen.cli.output import check_output, write, write_text
 from flashgen.errors import InvalidArgument, check_choice, check_positive
@@ -44,8 +44,10 @@ def explain(
 ) -> None:
     """Show the tiles of a mask: skipped (.), full (#) and mixed (+).
 
-    A kernel passes over skipped tiles, and needs the mask in mixed ones alone. The classes are derived from
-    the mask's expression by the ranges of its parts, as they are for a kernel: nobody wrote them down.
+    The classes follow from the mask's expression, by the ranges of its parts: nobody wrote them down. What
+    is called skipped or full is that; what is called mixed may be either, where ranges cannot tell. A kernel
+    passes over skipped tiles and needs the mask in mixed ones alone. It finds these for itself, by the same
+    ranges in its loops, and may tell a few more of them than this map, or a few less.
 
     \b
     Examples:
@@ -90,16 +92,8 @@ def classified(
     from flashgen.analysis.tile_classes import classify
     from flashgen.trace import trace
 
-    alignment = options["causal"] or mods.DEFAULT
-    masks = []
-    if options["causal"] is not None:
-        masks.append(mods.causal(options["causal"]))
-    if options["window"] is not None:
-        masks.append(mods.sliding_window(*bounds(options["window"]), alignment))
-    if options["mask"] is not None:
-        masks.append(mods.written(text_of(options["mask"], {}, "mask", "bool")))
-    if options["mask_mod"] is not None:
-        masks.append(function_of("mask_mod", options["mask_mod"]))
+    masks = [] if options["causal"] is None else [mods.causal(options["causal"])]
+    masks += masks_of(options, {})
     traced = trace(masks[0] if len(masks) == 1 else mods.and_masks(*masks))
     return str(traced.expression), classify(traced.expression, lengths, tiles, traced.values, head)
 

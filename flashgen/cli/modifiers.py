@@ -27,6 +27,8 @@ def make_problem(options: Mapping[str, Any]) -> Problem:
     """
     head_dim, head_dim_v = options["head_dim"], options["head_dim_v"]
     dtype, causal = options["dtype"], options["causal"]
+    if causal is not None:
+        check_choice("causal", causal, CAUSAL)
     if all(options[name] is None or options[name] is False for name in OPTIONS):
         return Problem(head_dim, head_dim_v, dtype, causal, layout=options["layout"])
     mask, score, _ = made(options, declared(options))
@@ -48,14 +50,7 @@ def made(
     from flashgen import mods
     from flashgen.trace import trace_both
 
-    check_choice("causal", alignment := options["causal"] or mods.DEFAULT, CAUSAL)
-    masks, scores = [], []
-    if options["window"] is not None:
-        masks.append(mods.sliding_window(*bounds(options["window"]), alignment))
-    if options["mask"] is not None:
-        masks.append(mods.written(text_of(options["mask"], inputs, "mask", "bool")))
-    if options["mask_mod"] is not None:
-        masks.append(function_of("mask_mod", options["mask_mod"]))
+    masks, scores = masks_of(options, inputs), []
     if options["softcap"] is not None:
         scores.append(mods.softcap(options["softcap"]))
     if options["score"] is not None:
@@ -63,11 +58,26 @@ def made(
     if options["score_mod"] is not None:
         scores.append(function_of("score_mod", options["score_mod"]))
     if options["alibi"]:
+        alignment = options["causal"] or mods.DEFAULT
         scores.append(mods.alibi(1, alignment))  # of how many heads is known at the call
     return trace_both(
         masks[0] if len(masks) == 1 else mods.and_masks(*masks) if masks else None,
         scores[0] if len(scores) == 1 else mods.chain(*scores) if scores else None,
     )
+
+
+def masks_of(options: Mapping[str, Any], inputs: Mapping[str, notation.Input]) -> list[Callable[..., Any]]:
+    """What --window, --mask and --mask-mod show. Raises InvalidArgument."""
+    from flashgen import mods
+
+    masks = []
+    if options["window"] is not None:
+        masks.append(mods.sliding_window(*bounds(options["window"]), options["causal"] or mods.DEFAULT))
+    if options["mask"] is not None:
+        masks.append(mods.written(text_of(options["mask"], inputs, "mask", "bool")))
+    if options["mask_mod"] is not None:
+        masks.append(function_of("mask_mod", options["mask_mod"]))
+    return masks
 
 
 def bounds(window: str) -> tuple[int | None, int | None]:
@@ -104,7 +114,8 @@ def names_in(text: str, argument: str) -> list[str]:
 
 
 def function_of(argument: str, place: str) -> Callable[..., Any]:
-    """The function FILE.py:NAME, of a file that is run. Raises InvalidArgument."""
+    """The mask_mod or score_mod FILE.py:NAME, of a file that is run. Raises InvalidArgument, too, where it
+    cannot be traced: that is said of it here, since other functions may call it."""
     path, _, name = place.rpartition(":")
     if not path.endswith(".py") or not name.isidentifier() or not Path(path).is_file():
         raise InvalidArgument(argument, repr(place), "FILE.py:NAME is allowed, of a file that is there")
@@ -115,9 +126,10 @@ def function_of(argument: str, place: str) -> Callable[..., Any]:
         raise InvalidArgument(argument, repr(place), reason) from error
     if name not in found:
         raise InvalidArgument(argument, repr(place), f"the file defines no {name!r}")
-    from flashgen.trace import check_function
+    from flashgen.trace import check_function, trace
 
     check_function(argument, found[name])
+    trace(found[name], argument.removesuffix("_mod"), argument)
     return found[name]
 
 

@@ -35,9 +35,11 @@ the product, and where products are narrow fold-scale leaves Q as it is, which i
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import fields
 from threading import Lock
+from typing import get_args, get_type_hints
 
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.passes import ModulePass
@@ -206,11 +208,20 @@ def parse_passes(text: str) -> list[ModulePass]:
     """The passes that a text names: "interchange,pack{panel=16}". Raises ParseFailure."""
     if text.strip().endswith(","):
         raise ParseFailure(f"passes {text!r}: names of passes, with commas between them, are allowed")
+    for inner in re.findall(r"{([^}]*)}", text):  # the parser takes the last of several values
+        names = [name.replace("-", "_") for name in re.findall(r"(?:^|\s)([^\s=]+)", inner)]
+        for name in names:
+            if names.count(name) > 1:
+                raise ParseFailure(f"passes {text!r}: option {name!r} is given twice; once is allowed")
     try:
         return [make_pass(spec) for spec in parse_pipeline(text)]
     except (ArgSpecParseError, ValueError) as e:
         reason = str(e).strip().splitlines()[-1].strip()  # above it, where in the text: one line is enough
         raise ParseFailure(f"passes {text!r}: {reason}") from e
+
+
+TYPES = {bool: "true or false", int: "a whole number", float | int: "a number"}
+"""Of options, and what they take."""
 
 
 def make_pass(spec: ArgSpec) -> ModulePass:
@@ -219,8 +230,14 @@ def make_pass(spec: ArgSpec) -> ModulePass:
         raise ParseFailure(f"no pass is called {spec.name!r}; known: {', '.join(REGISTRY)}")
     kind = REGISTRY[spec.name]
     options = [f.name for f in fields(kind)]
-    for name in spec.normalize_parameter_names().parameters:
+    for name, values in spec.normalize_parameter_names().parameters.items():
         if name not in options:
             known = f"known: {', '.join(options)}" if options else "it has none"
             raise ParseFailure(f"pass {spec.name!r} has no option {name!r}; {known}")
+        wanted = get_type_hints(kind)[name]
+        if len(values) != 1 or type(values[0]) not in (get_args(wanted) or (wanted,)):
+            given = ",".join(map(repr, values)) or "without a value"
+            raise ParseFailure(
+                f"option {name!r} of pass {spec.name!r} is {given}; {TYPES[wanted]} is allowed"
+            )
     return kind.from_pass_spec(spec)

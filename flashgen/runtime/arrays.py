@@ -1,4 +1,4 @@
-"""Arrays of every library as kernels see them, without a copy: ``look``, and ``look_to_write`` for outputs.
+"""Arrays of every library as kernels see them, without a copy: ``look``, and ``to_write`` for outputs.
 
 | arrays                                                                            | results like them |
 |-----------------------------------------------------------------------------------|-------------------|
@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from flashgen.errors import InvalidArgument, MissingTool
-from flashgen.runtime.tensors import ITEMSIZE, address, in_order, steps_align
+from flashgen.runtime.tensors import FORMS, ITEMSIZE, address, in_order, steps_align
 
 ALLOWED = "a NumPy array without mask is allowed, or one that speaks DLPack or the buffer protocol"
 
@@ -34,6 +34,7 @@ class View(NamedTuple):
     dtype: what a Problem calls the type of the elements; of others what their library calls it.
     kind: of array; results of a call are of that of q.
     value: the array, or what else keeps its memory.
+    name: of the argument, as the caller knows it, for errors.
     """
 
     address: int
@@ -42,6 +43,7 @@ class View(NamedTuple):
     dtype: str
     kind: Kind
     value: Any
+    name: str
 
 
 class Kind:
@@ -51,10 +53,10 @@ class Kind:
         """The argument ``name``, to be read. Raises InvalidArgument."""
         raise InvalidArgument(name, f"of type {type(value).__name__}", ALLOWED)
 
-    def check_writable(self, name: str, view: View) -> None:
+    def check_writable(self, view: View) -> None:
         """Raise InvalidArgument where its memory cannot be written."""
         if not view.value.flags.writeable:
-            raise InvalidArgument(name, "read-only", "an array that can be written is allowed")
+            raise InvalidArgument(view.name, "read-only", "an array that can be written is allowed")
 
     def empty(self, shape: tuple[int, ...], dtype: str, like: View) -> Any:
         """Memory for a result: an array whose last index runs fastest, of elements that are not set."""
@@ -78,7 +80,7 @@ class Kind:
 class _NumPy(Kind):
     def look(self, name: str, value: Any) -> View:
         array = value.view(np.ndarray)
-        return View(address(array), array.shape, array.strides, element_type(array.dtype), self, array)
+        return View(address(array), array.shape, array.strides, element_type(array.dtype), self, array, name)
 
     def empty(self, shape: tuple[int, ...], dtype: str, like: View) -> Any:
         return np.empty(shape, like.value.dtype if dtype == like.dtype else numpy_type(dtype))
@@ -98,7 +100,7 @@ class _Buffer(_NumPy):
             raise InvalidArgument(name, f"of type {type(value).__name__}", ALLOWED) from None
         except (ValueError, RuntimeError, BufferError, NotImplementedError) as error:
             raise InvalidArgument(name, f"a buffer that NumPy does not read ({error})", ALLOWED) from error
-        return View(address(array), array.shape, array.strides, element_type(array.dtype), self, array)
+        return View(address(array), array.shape, array.strides, element_type(array.dtype), self, array, name)
 
 
 class _Seen(Kind):
@@ -121,19 +123,18 @@ def look(name: str, value: object) -> View:
         dtype = value.dtype
         found = _TYPES.get(dtype) or element_type(dtype)
         # View(...) in half the time
-        return _make(View, (address(value), value.shape, value.strides, found, NUMPY, value))
+        return _make(View, (address(value), value.shape, value.strides, found, NUMPY, value, name))
     return kind_of(type(value)).look(name, value)
 
 
-def look_to_write(name: str, value: object, dtype: str) -> View:
-    """The same of an output: an array of ``dtype`` that can be written, with elements at multiples of their
-    size. Raises InvalidArgument."""
-    view = look(name, value)
-    check_type(name, view, dtype)
-    view.kind.check_writable(name, view)
+def to_write(view: View, dtype: str) -> View:
+    """The view, of an output: of ``dtype``, in memory that can be written, with elements at multiples of
+    their size. Raises InvalidArgument."""
+    check_type(view, dtype)
+    view.kind.check_writable(view)
     if not is_aligned(view):
         allowed = f"elements at multiples of {ITEMSIZE[dtype]} bytes are allowed"
-        raise InvalidArgument(f"{name}.strides", view.strides, allowed)
+        raise InvalidArgument(f"{view.name}.strides", view.strides, allowed)
     return view
 
 
@@ -192,11 +193,11 @@ def numpy_type(dtype: str) -> np.dtype:
     return np.dtype(bfloat16)
 
 
-def check_type(name: str, view: View, dtype: str | None, allowed: str = "") -> None:
+def check_type(view: View, dtype: str | None, allowed: str = "") -> None:
     """Raise InvalidArgument unless the elements are of ``dtype``."""
     if view.dtype != dtype:
         shown = repr(view.kind.spell(view))
-        raise InvalidArgument(f"{name}.dtype", shown, f"native {allowed or dtype} is allowed")
+        raise InvalidArgument(f"{view.name}.dtype", shown, f"native {allowed or dtype} is allowed")
 
 
 def is_aligned(view: View) -> bool:
@@ -206,27 +207,29 @@ def is_aligned(view: View) -> bool:
 
 
 def aligned(view: View) -> View:
-    """The view, or one of a copy, where elements do not lie at multiples of their size."""
+    """The view, or one of a copy, where elements do not lie at multiples of their size.
+
+    What a stride of 0 repeats is copied once, and repeated again.
+    """
     if is_aligned(view):
         return view
-    copy = bits(view).copy()
-    return view._replace(address=address(copy), strides=copy.strides, value=copy)
+    copy = once(view).copy()
+    return view._replace(address=address(copy), strides=again(view, copy.strides), value=copy)
+
+
+def once(view: View) -> np.ndarray:
+    """Its elements as ``bits`` gives them, of those that strides of 0 repeat the first."""
+    return bits(view)[tuple([slice(1) if stride == 0 else slice(None) for stride in view.strides])]
+
+
+def again(view: View, strides: tuple[int, ...]) -> tuple[int, ...]:
+    """The strides by which a copy of ``once``, which has these, is all of the view."""
+    return tuple([0 if old == 0 else new for old, new in zip(view.strides, strides, strict=True)])
 
 
 def turned(view: View, order: str) -> View:
     """The view of four dimensions in this order as one of (B, H, N, D), or the other way round."""
     return view._replace(shape=in_order(view.shape, order), strides=in_order(view.strides, order))
-
-
-def broadcast(view: View, shape: tuple[int, ...]) -> View | None:
-    """The view repeated to ``shape`` by strides of 0, as NumPy's rules have it; None where they do not."""
-    missing = len(shape) - len(view.shape)
-    sizes = (*(1,) * missing, *view.shape)
-    if missing < 0 or any(size not in (1, whole) for size, whole in zip(sizes, shape, strict=True)):
-        return None
-    strides = (*(0,) * missing, *view.strides)
-    kept = zip(sizes, strides, shape, strict=True)
-    return view._replace(shape=shape, strides=tuple(s if size == whole else 0 for size, s, whole in kept))
 
 
 def bits(view: View) -> np.ndarray:
@@ -255,19 +258,20 @@ def numbers_of(view: View) -> np.ndarray:
     return found.view(numpy_type("bfloat16")) if view.dtype == "bfloat16" else found
 
 
-def check_apart(outputs: Sequence[tuple[str, View]], inputs: Sequence[tuple[str, View]]) -> None:
+def check_apart(outputs: Sequence[View], inputs: Sequence[View]) -> None:
     """Raise InvalidArgument unless each output lies apart from the inputs and the outputs before it.
 
     Compared are the ranges of addresses between first and last element, because an exact answer can take
     exponential time: an output whose elements lie between another array's is refused as well.
     """
-    others = [(name, *_reach(view)) for name, view in inputs]
-    for name, output in outputs:
+    others = [(view.name, *_reach(view)) for view in inputs]
+    for output in outputs:
         first, end = _reach(output)
         for other, low, high in others:
             if first < high and low < end:
-                raise InvalidArgument(name, f"in memory that {other} uses", "memory of its own is allowed")
-        others.append((name, first, end))
+                used = f"in memory that {other} uses"
+                raise InvalidArgument(output.name, used, "memory of its own is allowed")
+        others.append((output.name, first, end))
 
 
 def _reach(view: View) -> tuple[int, int]:
@@ -276,7 +280,7 @@ def _reach(view: View) -> tuple[int, int]:
     return view.address + first, view.address + end
 
 
-@functools.lru_cache(256)
+@functools.lru_cache(FORMS)
 def _extent(shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int) -> tuple[int, int]:
     """The same from the element at 0, ..., 0 on; nothing lies between them where there is no element."""
     if 0 in shape:

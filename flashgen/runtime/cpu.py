@@ -11,7 +11,7 @@ from typing import Any
 
 from flashgen.errors import CompileFailure, KernelFailure
 from flashgen.problem import Problem, computed
-from flashgen.runtime.arrays import View, aligned, check_apart, check_type, is_aligned, look, look_to_write
+from flashgen.runtime.arrays import View, aligned, check_apart, check_type, is_aligned, look, to_write
 from flashgen.runtime.cache import discard, fetch, make_key
 from flashgen.runtime.compiler import BASE_FLAGS, HEADERS, find_compiler
 from flashgen.runtime.cpu_features import require
@@ -20,6 +20,7 @@ from flashgen.runtime.inputs import expect_inputs
 from flashgen.runtime.sequences import check_tables, in_front, lay_out_sequences
 from flashgen.runtime.tensors import (
     BHND,
+    FORMS,
     TENSOR_WORDS,
     TENSORS,
     Form,
@@ -29,9 +30,6 @@ from flashgen.runtime.tensors import (
 )
 from flashgen.runtime.threads import choose_threads
 from flashgen.targets.cpu import Cpu
-
-# A decoding loop has a new Nk, and so a new layout, at every step.
-LAYOUTS = 256
 
 
 class CpuKernel:
@@ -54,7 +52,7 @@ class CpuKernel:
         self._default_scale = 1 / math.sqrt(problem.head_dim)
         self._sequences = problem.layout != "dense"
         lay = lay_out_sequences if self._sequences else lay_out
-        self._lay_out = functools.lru_cache(LAYOUTS)(functools.partial(lay, problem))
+        self._lay_out = functools.lru_cache(FORMS)(functools.partial(lay, problem))
 
     def __repr__(self) -> str:
         return f"<CpuKernel {self.name}>"
@@ -95,17 +93,16 @@ class CpuKernel:
         """
         dtype = self.problem.dtype
         q, k, v = look("q", q), look("k", k), look("v", v)
-        check_type("q", q, dtype)
-        check_type("k", k, dtype)
-        check_type("v", v, dtype)
-        o = None if out is None else look_to_write("out", out, dtype)
-        row = None if lse is None else look_to_write("lse", lse, self._computed)
+        for view in (q, k, v):
+            check_type(view, dtype)
+        o = None if out is None else to_write(look("out", out), dtype)
+        row = None if lse is None else to_write(look("lse", lse), self._computed)
         arrays, numbers = expect_inputs(self.arrays, self.scalars, dtype, inputs)
         if self._sequences:
-            q, k, v, o = in_front(self.problem, q, k, v, o)
+            q, k, v, o = in_front(self.problem.layout, q, k, v, o)
         layout = self.lay_out(q, k, v, o, row, arrays)
         if self._sequences:
-            check_tables(self.problem, q, k, dict(zip((a.name for a in self.arrays), arrays, strict=True)))
+            check_tables(self.problem.layout, q, k, arrays)
         made, made_lse = self.run(layout, q, k, v, o, row, arrays, numbers, scale, threads)
         return made if out is None else out, made_lse if lse is None else lse
 
@@ -148,12 +145,10 @@ class CpuKernel:
         An output that is None is made like q. Raises InvalidArgument before anything is written, and
         KernelFailure.
         """
-        given: list[tuple[str, View]] = []
+        given: list[View] = []
         if out is not None or lse is not None:
-            given = [(name, x) for name, x in (("out", out), ("lse", lse)) if x is not None]
-            names = [array.name for array in self.arrays]
-            read = [("q", q), ("k", k), ("v", v), *zip(names, arrays, strict=True)]
-            check_apart(given, read)
+            given = [x for x in (out, lse) if x is not None]
+            check_apart(given, (q, k, v, *arrays))
         factor = self._default_scale if scale is None else expect_scale(scale, self._computed)
         count = choose_threads(threads, layout.work)
         low = (q.address | k.address | v.address) & layout.low
@@ -169,7 +164,7 @@ class CpuKernel:
             at_lse = kind.address(made_lse) if lse is None else lse.address
             starts = (q.address, k.address, v.address, at_o, at_lse, *[x.address for x in arrays])
             self._call(layout, starts, factor, numbers, count)
-        for _, view in given:
+        for view in given:
             view.kind.note_write(view)
         return (
             None if out is not None else kind.finish(made, q),

@@ -13,17 +13,19 @@ from flashgen.plan.launch import LaunchPlan, Sizes
 from flashgen.problem import Problem
 from flashgen.runtime.arrays import (
     View,
+    again,
     bits,
     check_apart,
     check_type,
     is_aligned,
     look,
-    look_to_write,
+    once,
+    to_write,
     turned,
 )
 from flashgen.runtime.cuda_arrays import CUPY, look_anywhere
 from flashgen.runtime.inputs import expect_inputs
-from flashgen.runtime.tensors import BHND, ITEMSIZE, Form, Layout, expect_scale, in_order, lay_out
+from flashgen.runtime.tensors import BHND, ITEMSIZE, Form, Layout, expect_scale, in_order, lay_out, words_of
 
 TENSOR = np.dtype([("data", np.uint64), ("size", np.int64, (4,)), ("stride", np.int64, (4,))], align=True)
 """flashgen_tensor of the C interface, as NumPy sees it: CuPy passes a 0-dimensional array by value."""
@@ -100,10 +102,10 @@ class CudaKernel:
         """
         dtype = self.problem.dtype
         q, k, v = look_anywhere("q", q), look_anywhere("k", k), look_anywhere("v", v)
-        for name, view in (("q", q), ("k", k), ("v", v)):
-            check_type(name, view, dtype)
-        o = None if out is None else look_to_write("out", look_anywhere("out", out), dtype)
-        row = None if lse is None else look_to_write("lse", look_anywhere("lse", lse), "float32")
+        for view in (q, k, v):
+            check_type(view, dtype)
+        o = None if out is None else to_write(look_anywhere("out", out), dtype)
+        row = None if lse is None else to_write(look_anywhere("lse", lse), "float32")
         problem = self.problem
         arrays, numbers = expect_inputs(problem.arrays, problem.scalars, dtype, inputs, look_anywhere)
         layout = self.lay_out(q, k, v, o, row, arrays)
@@ -144,15 +146,14 @@ class CudaKernel:
         """
         if threads is not None:
             raise InvalidArgument("threads", threads, "target cuda takes none: leave it out")
-        names = [array.name for array in self.problem.arrays]
-        read = [("q", q), ("k", k), ("v", v), *zip(names, arrays, strict=True)]
-        given = [(name, x) for name, x in (("out", out), ("lse", lse)) if x is not None]
+        read = [q, k, v, *arrays]
+        given = [x for x in (out, lse) if x is not None]
         self._check_where(q.kind is CUPY, [*read, *given])
         check_apart(given, read)
         factor = 1 / math.sqrt(self.problem.head_dim) if scale is None else expect_scale(scale, "float32")
         blocks, elements = self._grid(q, k)
         with self._device:
-            sent = [self._send(x) for _, x in read]
+            sent = [self._send(x) for x in read]
             made_o, o = self._output(out, in_order(layout.o, layout.order), layout.order, sent[0][0].dtype)
             made_lse, row_lse = self._output(lse, layout.lse, BHND, np.dtype(np.float32))
             if blocks:  # else o and lse have no element
@@ -170,15 +171,15 @@ class CudaKernel:
                 _fetch(made_lse, q, "float32", lse),
             )
 
-    def _check_where(self, on_gpu: bool, views: Sequence[tuple[str, View]]) -> None:
+    def _check_where(self, on_gpu: bool, views: Sequence[View]) -> None:
         """Refuse arrays here and there in one call, and what a GPU's loads would stumble over."""
-        for name, view in views:
+        for view in views:
             if (view.kind is CUPY) != on_gpu:
                 here, there = ("a GPU's", "the processor's")[:: 1 if on_gpu else -1]
-                raise InvalidArgument(name, f"in {there} memory", f"{here} is allowed, as q is")
+                raise InvalidArgument(view.name, f"in {there} memory", f"{here} is allowed, as q is")
             if on_gpu and not is_aligned(view):
                 allowed = f"elements at multiples of {ITEMSIZE[view.dtype]} bytes are allowed"
-                raise InvalidArgument(f"{name}.strides", view.strides, allowed)
+                raise InvalidArgument(f"{view.name}.strides", view.strides, allowed)
 
     def _grid(self, q: View, k: View) -> tuple[int, int]:
         """Blocks to launch, and elements of their workspace. Raises InvalidArgument."""
@@ -196,10 +197,8 @@ class CudaKernel:
         if view.kind is CUPY:
             return view.value, pack(view.address, view.shape, view.strides, size)
         # bfloat16 moves to the GPU as bits: CuPy need not know the type.
-        once = tuple(slice(1) if stride == 0 else slice(None) for stride in view.strides)
-        sent = self._cupy.asarray(bits(view)[once])
-        strides = tuple(0 if old == 0 else new for old, new in zip(view.strides, sent.strides, strict=True))
-        return sent, pack(sent.data.ptr, view.shape, strides, size)
+        sent = self._cupy.asarray(once(view))
+        return sent, pack(sent.data.ptr, view.shape, again(view, sent.strides), size)
 
     def _output(
         self, given: View | None, shape: tuple[int, ...], order: str, dtype: np.dtype
@@ -227,10 +226,8 @@ def _fetch(found: Any, like: View, dtype: str, given: View | None) -> Any:
 
 def pack(address: int, shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int) -> np.ndarray:
     """A flashgen_tensor: 72 bytes, strides counted in elements, missing dimensions of size 1."""
-    missing = 4 - len(shape)
-    size = (*shape, *(1,) * missing)
-    stride = (*(s // itemsize for s in strides), *(0,) * missing)
-    return np.array((address, size, stride), TENSOR)
+    words = [address, *words_of(Form(shape, strides), itemsize)[1:]]
+    return np.array(words, np.int64).view(TENSOR).reshape(())
 
 
 def find_gpu() -> Any:

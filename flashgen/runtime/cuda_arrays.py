@@ -15,13 +15,12 @@ class _Cupy(Kind):
         allowed = "the processor's memory is allowed, and a GPU's with target 'cuda'"
         raise InvalidArgument(name, "in the memory of a GPU", allowed)
 
-    def look_there(self, value: Any) -> View:
+    def look_there(self, name: str, value: Any) -> View:
         """A CuPy array as it lies; NumPy has its types."""
-        return View(
-            value.data.ptr, tuple(value.shape), tuple(value.strides), element_type(value.dtype), self, value
-        )
+        shape, strides = tuple(value.shape), tuple(value.strides)
+        return View(value.data.ptr, shape, strides, element_type(value.dtype), self, value, name)
 
-    def check_writable(self, name: str, view: View) -> None:
+    def check_writable(self, view: View) -> None:
         """Any can be written."""
 
 
@@ -32,4 +31,4 @@ def look_anywhere(name: str, value: object) -> View:
     """What ``look`` gives, and the same of a CuPy array. Raises InvalidArgument."""
     if isinstance(value, View):
         return value
-    return CUPY.look_there(value) if kind_of(type(value)) is CUPY else look(name, value)
+    return CUPY.look_there(name, value) if kind_of(type(value)) is CUPY else look(name, value)

@@ -12,6 +12,8 @@ import ctypes
 from collections.abc import Callable
 from typing import NamedTuple
 
+from flashgen.runtime.tensors import contiguous
+
 CPU, PINNED = 1, 3  # kDLCPU, kDLCUDAHost: memory that a processor reads
 READ_ONLY = 1  # DLPACK_FLAG_BITMASK_READ_ONLY
 VERSION = (1, 0)
@@ -84,7 +86,7 @@ def read(capsule: object) -> Found:
         raise ValueError(f"{type(capsule).__name__}, which is no capsule of DLPack's")
     itemsize, kind = tensor.bits // 8 * tensor.lanes, KINDS.get(tensor.code, "opaque")
     shape = tuple(tensor.shape[: tensor.ndim])
-    steps = tensor.strides[: tensor.ndim] if tensor.strides else compact(shape)
+    steps = tensor.strides[: tensor.ndim] if tensor.strides else contiguous(shape, 1).strides
     dtype = "bool" if (kind, tensor.bits) == ("bool", 8) else f"{kind}{tensor.bits}"
     if tensor.lanes != 1:
         dtype += f"x{tensor.lanes}"
@@ -96,11 +98,3 @@ def read(capsule: object) -> Found:
         tensor.device_type,
         read_only,
     )
-
-
-def compact(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Strides, in elements, of an array whose last index runs fastest."""
-    steps = [1]
-    for size in shape[:0:-1]:
-        steps.append(steps[-1] * max(size, 1))
-    return tuple(reversed(steps))[: len(shape)]

@@ -41,7 +41,7 @@ class _Dlpack(Kind):
             shown = f"on a device of DLPack's type {found.device_type}"
             raise InvalidArgument(name, shown, "the processor's memory is allowed")
         held = _Held(value, capsule, found.read_only)
-        return View(found.address, found.shape, found.strides, found.dtype, self, held)
+        return View(found.address, found.shape, found.strides, found.dtype, self, held, name)
 
     def export(self, name: str, value: Any) -> object:
         """The capsule. Raises whatever a library raises."""
@@ -50,9 +50,9 @@ class _Dlpack(Kind):
         except TypeError:  # of a library that knows no versions
             return value.__dlpack__()
 
-    def check_writable(self, name: str, view: View) -> None:
+    def check_writable(self, view: View) -> None:
         if view.value.read_only:
-            raise InvalidArgument(name, "read-only", "an array that can be written is allowed")
+            raise InvalidArgument(view.name, "read-only", "an array that can be written is allowed")
 
 
 class _Jax(_Dlpack):
@@ -68,8 +68,8 @@ class _Jax(_Dlpack):
             raise InvalidArgument(name, shown, "the memory of one processor is allowed")
         return super().export(name, value.block_until_ready())
 
-    def check_writable(self, name: str, view: View) -> None:
-        raise InvalidArgument(name, "an array of JAX", "an array that can be written is allowed")
+    def check_writable(self, view: View) -> None:
+        raise InvalidArgument(view.name, "an array of JAX", "an array that can be written is allowed")
 
     def empty(self, shape: tuple[int, ...], dtype: str, like: View) -> Any:
         """At a multiple of LINE."""

@@ -10,11 +10,9 @@ from typing import Any
 import numpy as np
 
 from flashgen.errors import InvalidArgument
-from flashgen.expression import Array, Scalar
+from flashgen.expression import INT64, Array, Scalar
 from flashgen.problem import computed
 from flashgen.runtime.arrays import View, check_type, look
-
-INT64 = np.iinfo(np.int64)
 
 
 def expect_inputs(
@@ -50,17 +48,17 @@ def expect_inputs(
 
 
 def _expect_array(array: Array, view: View) -> View:
-    check_type(array.name, view, array.dtype)
+    check_type(view, array.dtype)
     if len(view.shape) != array.rank:
         allowed = f"{array.rank} dimensions are allowed"
-        raise InvalidArgument(f"{array.name}.shape", view.shape, allowed)
+        raise InvalidArgument(f"{view.name}.shape", view.shape, allowed)
     return view
 
 
 def _expect_number(scalar: Scalar, value: Any, dtype: str) -> float:
     is_number = isinstance(value, numbers.Real) and not isinstance(value, bool)
     if scalar.kind == "index":
-        if is_number and isinstance(value, numbers.Integral) and INT64.min <= int(value) <= INT64.max:
+        if is_number and isinstance(value, numbers.Integral) and int(value) in INT64:
             return int(value)
         raise InvalidArgument(scalar.name, repr(value), "a whole number of 64 bits is allowed")
     kind = computed(dtype)

@@ -49,20 +49,22 @@ def merge(o1: Any, lse1: Any, o2: Any, lse2: Any, *more: Any, layout: str = BHND
 
 def _check(outputs: list[View], sums: list[View], layout: str) -> None:
     first, total = outputs[0], sums[0]
-    for name, view, types in (("o1", first, OUTPUT_TYPES), ("lse1", total, LSE_TYPES)):
-        check_type(name, view, view.dtype if view.dtype in types else None, " or ".join(types))
+    for view, types in ((first, OUTPUT_TYPES), (total, LSE_TYPES)):
+        check_type(view, view.dtype if view.dtype in types else None, " or ".join(types))
     shape = first.shape
     if not shape or (layout != BHND and len(shape) != 4):
         allowed = f"{AXES[layout]} is allowed" if layout != BHND else "(..., N, Dv) is allowed"
         raise InvalidArgument("o1.shape", shape, allowed)
     rows = shape[:-1] if layout == BHND else (shape[0], shape[2], shape[1])
-    for n, (o, lse) in enumerate(zip(outputs, sums, strict=True), 1):
-        check_type(f"o{n}", o, first.dtype)
-        check_type(f"lse{n}", lse, total.dtype)
+    for o, lse in zip(outputs, sums, strict=True):
+        check_type(o, first.dtype)
+        check_type(lse, total.dtype)
         if o.shape != shape:
-            raise InvalidArgument(f"o{n}.shape", o.shape, f"{shape} is allowed, as o1 has it")
+            raise InvalidArgument(f"{o.name}.shape", o.shape, f"{shape} is allowed, as o1 has it")
         if lse.shape != rows:
-            raise InvalidArgument(f"lse{n}.shape", lse.shape, f"{rows} is allowed: one for each row of o1")
+            raise InvalidArgument(
+                f"{lse.name}.shape", lse.shape, f"{rows} is allowed: one for each row of o1"
+            )
 
 
 def _turned(lse: np.ndarray, layout: str) -> np.ndarray:

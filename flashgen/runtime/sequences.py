@@ -6,34 +6,27 @@ k (total_k, Hkv, D), or (pages, page_size, Hkv, D). Kernels have heads in front,
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import functools
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
 from flashgen.errors import InvalidArgument
 from flashgen.layouts import LAYOUTS
-from flashgen.problem import Problem, computed
+from flashgen.problem import Problem
 from flashgen.runtime.arrays import View, bits
-from flashgen.runtime.tensors import (
-    BHND,
-    ITEMSIZE,
-    Form,
-    Layout,
-    check_addresses,
-    contiguous,
-    steps_align,
-    words_of,
-)
+from flashgen.runtime.tensors import BHND, Form, Layout, check_groups, layout_of
 
 HEADS = {"packed": (0, 1), "paged": (1, 2)}
 """The dimensions of heads and rows, where they change places."""
 OF_QUERIES = ("q", "o")
 
 
-def kind_of(problem: Problem, name: str) -> str:
+def kind_of(layout: str, name: str) -> str:
     """How rows of q, k, v or o lie: "dense", "packed" or "paged"."""
-    layout = LAYOUTS[problem.layout]
-    return layout.queries if name in OF_QUERIES else layout.keys
+    found = LAYOUTS[layout]
+    return found.queries if name in OF_QUERIES else found.keys
 
 
 def swapped(kind: str, sizes: tuple[int, ...]) -> tuple[int, ...]:
@@ -46,30 +39,20 @@ def swapped(kind: str, sizes: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(found)
 
 
-def heads_in_front(problem: Problem, name: str, view: View) -> View:
-    """The view of a caller's array, as kernels have it. Raises InvalidArgument for a wrong rank."""
-    kind, names = kind_of(problem, name), LAYOUTS[problem.layout].shapes[name]
+def in_front(layout: str, q: View, k: View, v: View, o: View | None) -> list[Any]:
+    """Views of a caller's q, k, v and o, as kernels have them. Raises InvalidArgument for a wrong rank."""
+    views = zip("qkvo", (q, k, v, o), strict=True)
+    return [None if view is None else heads_in_front(layout, name, view) for name, view in views]
+
+
+def heads_in_front(layout: str, name: str, view: View) -> View:
+    """One of them: q, k, v or o."""
+    kind, names = kind_of(layout, name), LAYOUTS[layout].shapes[name]
     if len(view.shape) != len(names):
         count = {3: "three", 4: "four"}[len(names)]
         allowed = f"{count} dimensions are allowed: {spelled(kind, names)}"
-        raise InvalidArgument(f"{shown(name)}.shape", view.shape, allowed)
+        raise InvalidArgument(f"{view.name}.shape", view.shape, allowed)
     return view._replace(shape=swapped(kind, view.shape), strides=swapped(kind, view.strides))
-
-
-def in_front(
-    problem: Problem, q: View, k: View, v: View, o: View | None
-) -> tuple[View, View, View, View | None]:
-    """All arrays of a call, as kernels have them. Raises InvalidArgument."""
-    found = [
-        None if x is None else heads_in_front(problem, n, x)
-        for n, x in zip("qkvo", (q, k, v, o), strict=True)
-    ]
-    return tuple(found)  # pyright: ignore[reportReturnType]
-
-
-def shown(name: str) -> str:
-    """What an argument is called."""
-    return "out" if name == "o" else name
 
 
 def spelled(kind: str, names: tuple[str, ...]) -> str:
@@ -90,60 +73,56 @@ def lay_out_sequences(
     inputs: tuple[Form, ...] = (),
 ) -> Layout:
     """As tensors.lay_out, of arrays with heads in front of rows. Raises InvalidArgument."""
-    shapes = LAYOUTS[problem.layout].shapes
-    forms = {"q": q, "k": k, "v": v, **dict(zip((a.name for a in problem.arrays), inputs, strict=True))}
-    sizes = {"D": problem.head_dim, "Dv": problem.head_dim_v}
-    for name in ("q", "k", "v", *(a.name for a in LAYOUTS[problem.layout].arrays)):
-        fit(problem, name, forms[name].shape, sizes)
-    hq, hkv = sizes["Hq"], sizes["Hkv"]
-    if hq % hkv if hkv else hq:
-        shape = swapped(kind_of(problem, "q"), q.shape)
-        raise InvalidArgument("q.shape", shape, f"heads that are a multiple of k's {hkv} are allowed")
-    stored, summed = ITEMSIZE[problem.dtype], ITEMSIZE[computed(problem.dtype)]
-    kind = kind_of(problem, "o")
-    o_shape = swapped(kind, tuple(sizes[n] for n in shapes["o"]))
-    lse_shape = tuple(sizes[n] for n in shapes["lse"])
-    o_form = out or Form(*(swapped(kind, t) for t in contiguous(o_shape, stored)))
-    lse_form = lse or contiguous(lse_shape, summed)
-    fit(problem, "o", o_form.shape, sizes)
-    fit(problem, "lse", lse_form.shape, sizes)
-    check_addresses("out", Form(*(swapped(kind, t) for t in o_form)), stored)
-    check_addresses("lse", lse_form, summed)
-    if problem.sink and inputs[-1].shape != (hq,):
-        raise InvalidArgument("sink.shape", inputs[-1].shape, f"({hq},) is allowed: one for each query head")
-    types = [stored] * 3, [ITEMSIZE[array.dtype] for array in problem.arrays]
-    read = [*zip((q, k, v), types[0], strict=True), *zip(inputs, types[1], strict=True)]
-    tensors = [*read[:3], (o_form, stored), (lse_form, summed), *read[3:]]
-    return Layout(
-        order,
-        o_shape,
-        lse_shape,
-        tuple(word for form, itemsize in tensors for word in words_of(form, itemsize)),
-        work_of(problem, sizes),
-        hkv == 0,
-        stored - 1,
-        not all(steps_align(*form, itemsize) for form, itemsize in read),
-    )
+    named = [*zip("qkv", (q, k, v), strict=True)]
+    named += [(a.name, x) for a, x in zip(LAYOUTS[problem.layout].arrays, inputs, strict=False)]
+    shapes = [(name, form.shape) for name, form in named]
+    sizes = sizes_of(problem.layout, shapes, {"D": problem.head_dim, "Dv": problem.head_dim_v})
+    turn = functools.partial(swapped, kind_of(problem.layout, "o"))
+    for name, called, form in (("o", "out", out), ("lse", "lse", lse)):
+        if form is not None:
+            fit(problem.layout, name, called, form.shape, sizes)
+    o_shape, rows = (tuple(sizes[n] for n in LAYOUTS[problem.layout].shapes[x]) for x in ("o", "lse"))
+    work = work_of(problem, sizes)
+    return layout_of(problem, (q, k, v), (out, lse), inputs, (o_shape, rows), turn, order, work)
 
 
-def fit(problem: Problem, name: str, shape: tuple[int, ...], sizes: dict[str, int]) -> None:
-    """Note the sizes that an array is the first to have; raise InvalidArgument for those that are others."""
-    names = LAYOUTS[problem.layout].shapes[name]
-    kind = kind_of(problem, name) if name in ("q", "k", "v", "o") else "dense"
+def sizes_of(
+    layout: str, shapes: Sequence[tuple[str, tuple[int, ...]]], known: Mapping[str, int], grouped: bool = True
+) -> dict[str, int]:
+    """The sizes B, Hq, D, total_q, ... of a call, by name. Raises InvalidArgument where arrays disagree.
+
+    shapes: of q, k, v and the layout's arrays, with heads in front of rows, each behind what the caller calls
+        the array. known: sizes that are given. grouped: as of check_groups.
+    """
+    sizes = dict(known)
+    names = ("q", "k", "v", *(array.name for array in LAYOUTS[layout].arrays))
+    for name, (called, shape) in zip(names, shapes, strict=True):
+        fit(layout, name, called, shape, sizes)
+    shape = swapped(kind_of(layout, "q"), shapes[0][1])
+    check_groups(shape, sizes["Hq"], sizes["Hkv"], grouped)
+    return sizes
+
+
+def fit(layout: str, name: str, called: str, shape: tuple[int, ...], sizes: dict[str, int]) -> None:
+    """Note the sizes that an array is the first to have; raise InvalidArgument for those that are others.
+
+    called: what the caller calls the array.
+    """
+    names = LAYOUTS[layout].shapes[name]
+    kind = kind_of(layout, name) if name in ("q", "k", "v", "o") else "dense"
     if len(shape) != len(names):
-        raise InvalidArgument(f"{shown(name)}.shape", shape, f"{spelled(kind, names)} is allowed")
+        raise InvalidArgument(f"{called}.shape", shape, f"{spelled(kind, names)} is allowed")
     if names == ("B + 1",):
         if not shape[0]:
-            raise InvalidArgument(
-                f"{name}.shape", shape, "one more element than there are sequences is allowed"
-            )
+            allowed = "one more element than there are sequences is allowed"
+            raise InvalidArgument(f"{called}.shape", shape, allowed)
         names, shape = ("B",), (shape[0] - 1,)
     right = tuple(sizes.setdefault(n, size) for n, size in zip(names, shape, strict=True))
     if right != shape:
         more = 1 if name.startswith("cu_seqlens") else 0
         given, want = (tuple(n + more for n in swapped(kind, t)) for t in (shape, right))
-        spelling = spelled(kind, LAYOUTS[problem.layout].shapes[name])
-        raise InvalidArgument(f"{shown(name)}.shape", given, f"{want} is allowed: {spelling}")
+        spelling = spelled(kind, LAYOUTS[layout].shapes[name])
+        raise InvalidArgument(f"{called}.shape", given, f"{want} is allowed: {spelling}")
 
 
 def work_of(problem: Problem, sizes: Mapping[str, int]) -> int:
@@ -157,35 +136,37 @@ def work_of(problem: Problem, sizes: Mapping[str, int]) -> int:
     return int(sizes["Hq"] * rows * keys * (problem.head_dim + problem.head_dim_v))
 
 
-def check_tables(problem: Problem, q: View, k: View, tables: Mapping[str, View]) -> None:
-    """What tells sequences apart says nothing that is not there. Raises InvalidArgument.
+def check_tables(layout: str, q: View, k: View, tables: Sequence[View]) -> tuple[int, int]:
+    """Nq and Nk of the longest sequences, where tables name nothing that is not there; else InvalidArgument.
 
-    q, k: with heads in front of rows. tables: at least those of the problem's layout, of fitting shapes.
+    q, k: with heads in front of rows. tables: at least those of the layout, in its order, of fitting shapes.
     """
-    layout = LAYOUTS[problem.layout]
-    if layout.queries == "packed":
-        check_starts("cu_seqlens_q", bits(tables["cu_seqlens_q"]), "q", q.shape[1])
-    if layout.keys == "packed":
-        check_starts("cu_seqlens_k", bits(tables["cu_seqlens_k"]), "k", k.shape[1])
-    if layout.keys == "paged":
-        check_pages(bits(tables["block_table"]), bits(tables["seqlens_k"]), k.shape[0], k.shape[2])
+    told = {a.name: bits(x) for a, x in zip(LAYOUTS[layout].arrays, tables, strict=False)}
+    query_len = q.shape[2] if "cu_seqlens_q" not in told else check_starts("cu_seqlens_q", told, q)
+    if "cu_seqlens_k" in told:
+        return query_len, check_starts("cu_seqlens_k", told, k)
+    return query_len, check_pages(told["block_table"], told["seqlens_k"], k)
 
 
-def check_starts(name: str, starts: np.ndarray, of: str, total: int) -> None:
-    """From 0 to all rows, never falling."""
+def check_starts(name: str, tables: Mapping[str, np.ndarray], of: View) -> int:
+    """From 0 to all rows, never falling: the rows of the longest sequence."""
+    starts, total = tables[name].astype(np.int64), of.shape[1]
     if starts[0] != 0:
         raise InvalidArgument(f"{name}[0]", int(starts[0]), "0 is allowed")
-    if (falls := np.flatnonzero(starts[1:] < starts[:-1])).size:
+    lengths = np.diff(starts)
+    if (falls := np.flatnonzero(lengths < 0)).size:
         n = int(falls[0]) + 1
         allowed = f"at least {name}[{n - 1}], which is {starts[n - 1]}, is allowed"
         raise InvalidArgument(f"{name}[{n}]", int(starts[n]), allowed)
     if starts[-1] != total:
-        last = len(starts) - 1
-        raise InvalidArgument(f"{name}[{last}]", int(starts[-1]), f"{total} is allowed: all rows of {of}")
+        last, allowed = len(starts) - 1, f"{total} is allowed: all rows of {of.name}"
+        raise InvalidArgument(f"{name}[{last}]", int(starts[-1]), allowed)
+    return int(lengths.max(initial=0))
 
 
-def check_pages(table: np.ndarray, lengths: np.ndarray, pages: int, slots: int) -> None:
-    """Each sequence is as long as its pages allow, and these are there."""
+def check_pages(table: np.ndarray, lengths: np.ndarray, k: View) -> int:
+    """Each sequence is as long as its pages allow, and these are there: the keys of the longest one."""
+    pages, _, slots, _ = k.shape
     most = table.shape[1] * slots
     if (wrong := np.flatnonzero((lengths < 0) | (lengths > most))).size:
         b = int(wrong[0])
@@ -195,5 +176,6 @@ def check_pages(table: np.ndarray, lengths: np.ndarray, pages: int, slots: int) 
     used = np.arange(table.shape[1]) < counts[:, None]
     if (where := np.argwhere(used & ((table < 0) | (table >= pages)))).size:
         b, n = map(int, where[0])
-        allowed = f"from 0 to {pages - 1} is allowed: k has {pages} pages"
+        allowed = f"from 0 to {pages - 1} is allowed: {k.name} has {pages} pages"
         raise InvalidArgument(f"block_table[{b}, {n}]", int(table[b, n]), allowed)
+    return int(lengths.max(initial=0))

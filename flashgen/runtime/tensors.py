@@ -20,7 +20,7 @@ from typing import NamedTuple
 import numpy as np
 
 from flashgen.errors import InvalidArgument
-from flashgen.problem import DTYPES, Problem, computed
+from flashgen.problem import Problem
 
 ITEMSIZE = {
     "float32": 4,
@@ -43,6 +43,8 @@ TENSOR_WORDS = 9
 TENSOR_BYTES = 8 * TENSOR_WORDS
 TENSORS = ("q", "k", "v", "o", "lse")
 MAX_RANK = 4
+FORMS = 256
+"""How many forms of a call are remembered: a decoding loop has a new Nk, and so new ones, at every step."""
 
 BHND = "BHND"
 AXES = {BHND: "(B, H, N, D)", "BNHD": "(B, N, H, D)"}
@@ -111,54 +113,86 @@ def lay_out(
     inputs: of ``problem.arrays``, of the rank that each has.
     Raises InvalidArgument.
     """
-    _check_heads(problem, q, k, v, order)
-    b, hq, nq, head_dim = q.shape
-    _, hkv, nk, head_dim_v = v.shape
-    stored, summed = ITEMSIZE[problem.dtype], ITEMSIZE[computed(problem.dtype)]
-    o_shape = in_order((b, hq, nq, head_dim_v), order)
-    o_form = out or Form(*(in_order(t, order) for t in contiguous(o_shape, stored)))
-    lse_form = lse or contiguous((b, hq, nq), summed)
-    _match("out", o_form, (b, hq, nq, head_dim_v), "the output's shape", order)
-    _match("lse", lse_form, (b, hq, nq), "one value for each query row")
-    check_addresses("out", o_form, stored, order)
-    check_addresses("lse", lse_form, summed)
-    if problem.sink:
-        _match("sink", inputs[-1], (hq,), "one logit for each query head")
-    sizes = [ITEMSIZE[array.dtype] for array in problem.arrays] if inputs else []
-    read = [(q, stored), (k, stored), (v, stored), *zip(inputs, sizes, strict=True)]
-    tensors = [*read[:3], (o_form, stored), (lse_form, summed), *read[3:]]
-    return Layout(
-        order,
-        o_shape,
-        (b, hq, nq),
-        tuple(word for form, itemsize in tensors for word in words_of(form, itemsize)),
-        b * hq * nq * nk * (head_dim + head_dim_v),
-        hkv == 0,
-        stored - 1,
-        not all(steps_align(*form, itemsize) for form, itemsize in read),
-    )
-
-
-def _check_heads(problem: Problem, q: Form, k: Form, v: Form, order: str) -> None:
     for name, form in (("q", q), ("k", k), ("v", v)):
         check_rank(name, form.shape, order)
-    b, hq, nq, _ = q.shape
-    _, hkv, nk, _ = k.shape
+    (b, hq, nq, _), (_, hkv, nk, _) = q.shape, k.shape
     d, dv = problem.head_dim, problem.head_dim_v
     _match("q", q, (b, hq, nq, d), "D is the head dimension that the kernel was compiled for", order)
     _match("k", k, (b, hkv, nk, d), "B as q has it, and the kernel's D", order)
     _match("v", v, (b, hkv, nk, dv), "B, H and N as q and k have them, and the kernel's Dv", order)
+    turn = functools.partial(in_order, order=order)
+    check_groups(turn(q.shape), hq, hkv)
+    o_shape, rows = (b, hq, nq, dv), (b, hq, nq)
+    if out is not None:
+        _match("out", out, o_shape, "the output's shape", order)
+    if lse is not None:
+        _match("lse", lse, rows, "one value for each query row")
+    work = b * hq * nq * nk * (d + dv)
+    return layout_of(problem, (q, k, v), (out, lse), inputs, (o_shape, rows), turn, order, work)
+
+
+def layout_of(
+    problem: Problem,
+    read: tuple[Form, Form, Form],
+    outputs: tuple[Form | None, Form | None],
+    inputs: tuple[Form, ...],
+    shapes: tuple[tuple[int, ...], tuple[int, ...]],
+    turn: Callable[[tuple[int, ...]], tuple[int, ...]],
+    order: str,
+    work: int,
+) -> Layout:
+    """The layout of a call whose shapes fit.
+
+    read: of q, k and v, with heads in front of rows. outputs: of o and lse, those that are given; shapes: of
+        both. turn: makes the caller's order of O's sizes or strides, and the way back as well.
+    Raises InvalidArgument where elements of an output may share an address, and for a sink's wrong shape.
+    """
+    (out, lse), (o_shape, lse_shape), (q, k, _) = outputs, shapes, read
+    stored, summed = ITEMSIZE[problem.dtype], ITEMSIZE[problem.computed]
+    shown = turn(o_shape)
+    o_form = out or Form(*(turn(t) for t in contiguous(shown, stored)))
+    lse_form = lse or contiguous(lse_shape, summed)
+    check_addresses("out", o_form, stored, turn)
+    check_addresses("lse", lse_form, summed)
+    if problem.sink:
+        _match("sink", inputs[-1], (q.shape[-3],), "one logit for each query head")
+    sizes = [ITEMSIZE[array.dtype] for array in problem.arrays] if inputs else []
+    sized = [*((form, stored) for form in read), *zip(inputs, sizes, strict=True)]
+    tensors = [*sized[:3], (o_form, stored), (lse_form, summed), *sized[3:]]
+    return Layout(
+        order,
+        shown,
+        lse_shape,
+        tuple(word for form, itemsize in tensors for word in words_of(form, itemsize)),
+        work,
+        k.shape[-3] == 0,
+        stored - 1,
+        not all(steps_align(*form, itemsize) for form, itemsize in sized),
+    )
+
+
+def check_groups(shape: tuple[int, ...], hq: int, hkv: int, grouped: bool = True) -> None:
+    """Raise InvalidArgument unless query heads share key heads evenly; one has one if they are not grouped.
+
+    shape: of q, as the caller has it.
+    """
+    if not grouped and hq != hkv:
+        allowed = f"{hkv} heads as k has are allowed, or a multiple with enable_gqa=True"
+        raise InvalidArgument("q.shape", shape, allowed)
     if hq % hkv if hkv else hq:
-        shape = in_order(q.shape, order)
         raise InvalidArgument("q.shape", shape, f"heads that are a multiple of k's {hkv} are allowed")
 
 
-def check_addresses(name: str, form: Form, itemsize: int, order: str = BHND) -> None:
+def check_addresses(
+    name: str,
+    form: Form,
+    itemsize: int,
+    turn: Callable[[tuple[int, ...]], tuple[int, ...]] = tuple,
+) -> None:
     """Raise InvalidArgument where two elements of an output may share an address."""
     if meets_itself(form, itemsize):
         allowed = "strides that give every element an address of its own are allowed"
-        strides = in_order(form.strides, order)
-        raise InvalidArgument(f"{name}.strides", strides, allowed)
+        raise InvalidArgument(f"{name}.strides", turn(form.strides), allowed)
 
 
 def check_rank(name: str, shape: tuple[int, ...], order: str = BHND) -> None:
@@ -172,40 +206,10 @@ def in_order(sizes: tuple[int, ...], order: str) -> tuple[int, ...]:
     return sizes if order == BHND else (sizes[0], sizes[2], sizes[1], sizes[3])
 
 
-@functools.lru_cache(256)
+@functools.lru_cache(FORMS)
 def steps_align(shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int) -> bool:
     """Whether elements lie at multiples of their size, if the first does."""
     return not any(stride % itemsize for size, stride in zip(shape, strides, strict=True) if size > 1)
-
-
-@functools.lru_cache(64)
-def storage_type(dtype: np.dtype) -> str | None:
-    """What a Problem calls this type; None of one that is not native, or that kernels do not have.
-
-    bfloat16 is known by its name: whoever has such an array has the package that brings the type.
-    """
-    known = dtype.isnative and dtype.name in DTYPES and ITEMSIZE[dtype.name] == dtype.itemsize
-    return dtype.name if known else None
-
-
-def expect_array(name: str, value: object, dtype: str | None = None) -> np.ndarray:
-    """``value`` if it is an array of native ``dtype``, of any storage type if that is None.
-
-    Raises InvalidArgument.
-    """
-    if type(value) is not np.ndarray:
-        if not isinstance(value, np.ndarray) or np.ma.isMaskedArray(value):
-            raise InvalidArgument(
-                name, f"of type {type(value).__name__}", "a NumPy array without mask is allowed"
-            )
-        value = value.view(np.ndarray)
-    found = storage_type(value.dtype)
-    if found is None or (found != dtype and dtype is not None):
-        shown = value.dtype.name if value.dtype.kind == "V" else value.dtype.str
-        raise InvalidArgument(
-            f"{name}.dtype", repr(shown), f"native {dtype or ' or '.join(DTYPES)} is allowed"
-        )
-    return value
 
 
 def expect_scale(value: object, computed: str) -> float:
@@ -231,10 +235,11 @@ def _match(name: str, form: Form, shape: tuple[int, ...], why: str, order: str =
 
 
 def contiguous(shape: tuple[int, ...], itemsize: int) -> Form:
+    """Of an array whose last index runs fastest."""
     strides = [itemsize]
     for size in shape[:0:-1]:
         strides.append(strides[-1] * max(size, 1))
-    return Form(shape, tuple(reversed(strides)))
+    return Form(shape, tuple(reversed(strides))[: len(shape)])
 
 
 def meets_itself(form: Form, itemsize: int) -> bool:

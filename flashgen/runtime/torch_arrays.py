@@ -30,7 +30,8 @@ class _Torch(Kind):
             dtype = TYPES.get(value.dtype)
             size = ITEMSIZE[dtype] if dtype else value.element_size()
             strides = tuple([stride * size for stride in value.stride()])
-            found = value.data_ptr(), tuple(value.shape), strides, dtype or str(value.dtype), self, value
+            shape, shown = tuple(value.shape), dtype or str(value.dtype)
+            found = value.data_ptr(), shape, strides, shown, self, value, name
         except RuntimeError as error:  # torch.func's wrappers have no memory, nested tensors no sizes
             said = " ".join(str(error).split())
             raise InvalidArgument(
@@ -58,7 +59,7 @@ class _Torch(Kind):
                 name, "a tensor that is still to be negated", "its resolve_neg() is allowed"
             )
 
-    def check_writable(self, name: str, view: View) -> None:
+    def check_writable(self, view: View) -> None:
         """Any tensor can be written; that each element has an address of its own is looked at elsewhere."""
 
     def empty(self, shape: tuple[int, ...], dtype: str, like: View) -> Any:
