@@ -54,6 +54,12 @@ CHOSEN = of(
     of("mul", SCORE, constant(2.0)),
     of("maximum", SCORE, of("float", of("where", of("lt", SCORE, constant(0.1)), Q, K))),
 )
+LOG_N = of("mul", SCORE, of("log", of("float", NK)))
+NUMBERS = of(
+    "minimum",
+    of("mul", SCORE, of("tanh", of("abs", CAP))),
+    of("where", of("lt", CAP, constant(1.0)), of("maximum", CAP, constant(0.1)), of("exp2", CAP)),
+)
 EQUALLY = of(
     "where",
     of("eq", of("lt", SCORE, constant(0.1)), of("le", K, Q)),
@@ -80,6 +86,8 @@ PROBLEMS = {
     "hidden by the score": Problem(8, 5, score=of("where", TOP_LEFT, of("exp2", SCORE), NEVER), sink=True),
     "hidden by its value": Problem(8, 5, score=of("where", of("lt", SCORE, constant(0.0)), SCORE, NEVER)),
     "logarithm": Problem(8, 5, score=of("log", of("abs", of("exp", SCORE)))),
+    "log n": Problem(8, 5, score=LOG_N),
+    "numbers alone": Problem(8, 5, score=NUMBERS),
     "no score": Problem(8, 5, score=of("float", of("sub", K, Q))),
 }
 

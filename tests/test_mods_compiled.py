@@ -5,10 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from flashgen.emission import source
 from flashgen.reference import attention, bound
 from flashgen.schedule import Schedule
 from flashgen.targets.cpu import Avx2
-from tests.compiled import Build, call, kernels
+from tests.compiled import Build, call, kernels, library
 from tests.mods import PROBLEMS, hidden_keys, random_inputs, what_is_read
 
 SCHEDULES = [
@@ -24,6 +25,12 @@ SIZES = (
     (1, 1, 1, 0, 3),
     (1, 1, 1, 3, 0),
 )
+
+
+@pytest.mark.parametrize("name", ["log n", "numbers alone", "hidden by the score"])
+def test_a_file_compiles_alone(name: str) -> None:
+    """Where the C library's functions are in scope, which have the names of those of vectors."""
+    library(source(PROBLEMS[name], SCHEDULES[0], Avx2()), Build(Avx2()))
 
 
 @pytest.mark.parametrize("name", PROBLEMS)

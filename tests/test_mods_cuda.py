@@ -19,7 +19,9 @@ NUMBERS = {"index": "long long", "float": "float"}
 
 
 @pytest.mark.parametrize("schedule", [Schedule("q-outer", 16, 8), Schedule("kv-outer", 8, 16, False)])
-@pytest.mark.parametrize("name", ["document, causal", "chosen", "bias and sink", "softcap"])
+@pytest.mark.parametrize(
+    "name", ["document, causal", "chosen", "bias and sink", "softcap", "log n", "numbers alone"]
+)
 def test_kernels_equal_the_definition(name: str, schedule: Schedule, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FLASHGEN_CACHE_DIR", str(CACHE))
     problem, rng = PROBLEMS[name], np.random.default_rng(3)
