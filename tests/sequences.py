@@ -71,11 +71,11 @@ class Sequences:
         rows = slice(*self.arrays["cu_seqlens_q"][n : n + 2])
         return o[None, :, rows], lse[None, :, rows]
 
-    def check(self, computed: str = "float32") -> Results:
+    def check(self, computed: str = "float32", products: str = "float32") -> Results:
         """Each sequence is within the one bound of the reference of it alone."""
         found = self.results()
         for n, (x, (o, lse)) in enumerate(zip(self.parts, found, strict=True)):
-            limit = bound(self.dense, x.q, x.k, x.v, x.scale, computed, first=(n, 0))
+            limit = bound(self.dense, x.q, x.k, x.v, x.scale, computed, first=(n, 0), products=products)
             limit.check(o, lse, *attention(self.dense, x.q, x.k, x.v, x.scale, first=(n, 0)))
         return found
 

@@ -15,11 +15,13 @@ import pytest
 from ml_dtypes import bfloat16
 
 from flashgen.interpret import flushed, steps
+from flashgen.layouts import LAYOUTS
 from flashgen.problem import Problem
 from flashgen.reference import attention, bound
 from flashgen.runtime.cpu import CpuKernel
 from flashgen.schedule import Schedule
 from flashgen.targets.avx512bf16 import Avx512Bf16
+from tests import sequences
 from tests.compiled import Build, around, call, kernel, library
 from tests.strategies import KINDS, Inputs, make_inputs
 from tests.test_storage_types import hard_to_round
@@ -235,6 +237,16 @@ def test_hostile_sizes(nq: int, nk: int) -> None:
     x = make_inputs(PROBLEM, "plain", (1, 2, 1, nq, nk), 0.25, seed=8)
     for tested in made():
         checked(tested, x)
+
+
+@pytest.mark.parametrize("layout", [name for name in LAYOUTS if name != "dense"])
+def test_sequences(layout: str) -> None:
+    """Packed and in pages: those of 3 rows are never evenly spaced for a square, those of 16 always."""
+    tested = kernel(BUILD, replace(PROBLEM, layout=layout), ALIKE[0])
+    for page in (3, 16):
+        x = sequences.make(tested.problem, [(NQ, NK), (NQ, 0), (NQ, 1), (NQ, 40)], kind="hidden", page=page)
+        sequences.call(tested, x)
+        x.check(products="bfloat16")
 
 
 def test_one_visible_key_gives_its_value_to_the_bit() -> None:
