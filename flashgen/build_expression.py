@@ -149,7 +149,7 @@ def is_linear(e: Expression) -> bool:
 
 
 @dataclass(frozen=True)
-class Mods:
+class Traits:
     """What passes have to know of a problem's mask and score: which of them find something to do.
 
     asks_data: whether the mask has a term that is no ordering of linear forms, so that no loop bound says it.
@@ -160,8 +160,8 @@ class Mods:
     reads_score: bool
 
     @classmethod
-    def of(cls, problem: Problem | None) -> Mods:
-        masks, score = stated_masks(problem) if problem is not None else ([], SCORE)
+    def of(cls, problem: Problem) -> Traits:
+        masks, score = stated_masks(problem)
         terms = [e for whole in masks for e, _ in conjuncts(whole)]
         linear = all(e.op in ORDERINGS and all(map(is_linear, e.args)) for e in terms)
         return cls(not linear, "score" in places(score))

@@ -150,8 +150,8 @@ def test_a_kernel_without_it_is_another_with_the_same_arithmetic() -> None:
     target = Avx2()
     problem, whole = Problem(16, 8), target.complete(Problem(16, 8), Schedule(br=12, bc=16, fetch_ahead=True))
     kept = emit(problem, whole, target).source
-    without = emit(problem, whole, target, passes=pipeline(whole)[:-1]).source
-    assert pipeline(whole)[-1].name == "fetch-ahead"
+    without = emit(problem, whole, target, passes=pipeline(whole, problem)[:-1]).source
+    assert pipeline(whole, problem)[-1].name == "fetch-ahead"
     assert kept.count(", fetch<12, 16>(k, ") == kept.count(", fetch<12, 8>(v, ") == 2
     assert ", fetch<" not in without
 

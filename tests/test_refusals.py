@@ -16,6 +16,7 @@ from flashgen.passes.base import TilePass
 from flashgen.passes.edit import insert_before
 from flashgen.passes.pipeline import OWN, parse_passes, pipeline, run
 from flashgen.passes.sink_loads import SinkLoadsPass
+from flashgen.problem import Problem
 from flashgen.schedule import Schedule
 from tests.head import HEAD, head, refused
 
@@ -44,7 +45,7 @@ def test_a_panel_is_at_least_one_column():
 
 def test_a_pipeline_needs_every_field():
     with pytest.raises(InvalidArgument, match="fills its open fields first"):
-        pipeline(Schedule(br=4))
+        pipeline(Schedule(br=4), Problem(8))
 
 
 OPTIONS = {
