@@ -110,11 +110,15 @@ class Statement:
 
 @dataclass
 class KernelPlan:
-    """A kernel: its arguments, its scratch buffers, and its statements."""
+    """A kernel: its arguments, its scratch buffers, and its statements.
+
+    unread: the numbers among its arguments that nothing reads.
+    """
 
     params: list[Operand]
     buffers: list[Buffer]
     body: list[Statement]
+    unread: list[Operand] = field(default_factory=list)
 
     @property
     def operations(self) -> frozenset[str]:
