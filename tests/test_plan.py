@@ -13,7 +13,7 @@ from flashgen.schedule import Schedule
 from flashgen.targets import TARGETS
 from flashgen.targets.base import Target, TileLayout
 from tests.compiled import combinations
-from tests.mods import K, Q, of
+from tests.mods import NK, SCORE, K, Q, of
 from tests.plan_memory import Memory, loops
 
 CASES = [
@@ -56,6 +56,12 @@ def test_numbers_that_nothing_reads() -> None:
         for target in TARGETS.values():
             kernel = kernel_plan(problem, target.complete(problem, schedule), target)
             assert [p.name for p in kernel.unread] == unread
+
+
+def test_a_number_is_computed_in_front_of_what_reads_it_for_each_element() -> None:
+    score = of("add", SCORE, of("mul", of("float", K), of("log", of("float", NK))))
+    kernel = made(Problem(8, score=score), TARGETS["avx2"], 7)
+    assert [s.inline for s in statements(kernel.body) if (s.op, s.form) == ("math_log", "scalar")] == [False]
 
 
 def statements(body: list) -> list:
