@@ -489,6 +489,15 @@ INLINE void product(Tile<R, C, SO> out, Tile<R, K, SA> a, Panels<P, K, W> b, con
   }
 }
 
+// The columns [lo, hi) of the left side that row r takes.
+struct Taken {
+  isize lo, hi;
+};
+template <isize K, isize R> INLINE Taken taken(const Over<R> &part, isize r) {
+  return {part.span.lo(r), part.span.hi(r)};
+}
+template <isize K, class Part> INLINE Taken taken(const Part &, isize) { return {0, K}; }
+
 // One pass over the columns of a row, and the reductions that it feeds.
 
 // Column c of a row always goes to accumulator c / lanes mod 4, whatever the span: a skipped tile or a
@@ -823,15 +832,6 @@ INLINE void step(Block<M, NV> &block, const bfloat16 *a, isize a_stride, const b
     UNROLL for (int v = 0; v < NV; ++v) block.c[i][v] = add_products(block.c[i][v], x, row[v]);
   }
 }
-
-// The columns [lo, hi) of the left side that row r takes.
-struct Taken {
-  isize lo, hi;
-};
-template <isize K, isize R> INLINE Taken taken(const Over<R> &part, isize r) {
-  return {part.span.lo(r), part.span.hi(r)};
-}
-template <isize K, class Part> INLINE Taken taken(const Part &, isize) { return {0, K}; }
 
 // A step at column k for the rows that take both columns, or one: there the other is 0 on both sides, for 0 times
 // a NaN is none.

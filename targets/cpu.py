@@ -33,6 +33,7 @@ LAYERS = {
     "functions.hpp": FUNCTIONS,
     "elements.hpp": {"tile_element", "tile_extremes"},
     "dot.hpp": {"tile_dot", "tile_dot_where", "tile_dot_pairs", "tile_dot_pairs_where"},
+    "taken.hpp": {"tile_dot_where", "tile_dot_pairs", "tile_dot_pairs_where"},
     "dot_where.hpp": {"tile_dot_where"},
     "dot_in_place.hpp": {"tile_dot_in_place", "tile_dot_in_place_where"},
     "dot_in_place_where.hpp": {"tile_dot_in_place_where"},
