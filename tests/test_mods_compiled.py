@@ -6,11 +6,24 @@ import numpy as np
 import pytest
 
 from flashgen.emission import source
+from flashgen.problem import Problem
 from flashgen.reference import attention, bound
 from flashgen.schedule import Schedule
 from flashgen.targets.cpu import Avx2
 from tests.compiled import Build, call, kernels, library
-from tests.mods import PROBLEMS, hidden_keys, random_inputs, what_is_read
+from tests.mods import (
+    NEVER,
+    PROBLEMS,
+    SCORE,
+    K,
+    constant,
+    element,
+    hidden_keys,
+    of,
+    random_inputs,
+    what_is_read,
+)
+from tests.strategies import Inputs
 
 SCHEDULES = [
     Schedule("q-outer", 16, 32),
@@ -48,3 +61,16 @@ def test_kernels_equal_the_definition(name: str) -> None:
         limit = bound(problem, x.q, x.k, x.v, x.scale, values=inputs)
         for kernel in made:
             limit.check(*call(kernel, x, values=inputs), *want)
+
+
+@pytest.mark.parametrize(("dtype", "least", "beyond"), [("float32", -126, 128), ("float64", -1022, 1024)])
+def test_powers_of_two_are_exact(dtype: str, least: int, beyond: int) -> None:
+    """A key is seen where exp2 of its score is what it says; below comes 0, and beyond inf."""
+    said = of("eq", of("exp2", SCORE), element("said", dtype, K))
+    problem = Problem(1, dtype=dtype, score=of("where", said, constant(0.0), NEVER))
+    (kernel,) = kernels(Build(Avx2()), ((problem, Schedule(br=8, bc=64)),))
+    n = np.arange(least - 1, beyond + 1, dtype=dtype)
+    said_of = np.array([0, *np.ldexp(np.ones(n.size - 2, dtype), n[1:-1].astype(int)), np.inf], dtype)
+    x = Inputs("plain", np.ones((1, 1, 1, 1), dtype), n[None, None, :, None], n[None, None, :, None], 1.0)
+    _, lse = call(kernel, x, values={"said": said_of})
+    np.testing.assert_allclose(np.exp(lse.astype(float)), n.size, rtol=1e-5)
