@@ -11,7 +11,7 @@ from flashgen.evaluate import evaluate
 from flashgen.expression import Array, Expression, Scalar
 from flashgen.problem import Problem
 from flashgen.reference import grid, visible
-from tests.strategies import Inputs
+from tests.strategies import Inputs, make_inputs
 
 
 def of(op: str, *args: Expression) -> Expression:
@@ -132,8 +132,5 @@ def hidden_keys(
 def random_inputs(
     problem: Problem, rng: np.random.Generator, sizes: tuple[int, int, int, int, int], scale: float = 0.4
 ) -> Inputs:
-    """float32; sizes are (batch, query heads, key heads, Nq, Nk)."""
-    batch, hq, hkv, nq, nk = sizes
-    shapes = ((hq, nq, problem.head_dim), (hkv, nk, problem.head_dim), (hkv, nk, problem.head_dim_v))
-    q, k, v = (rng.normal(size=(batch, *shape)).astype(np.float32) for shape in shapes)
-    return Inputs("plain", q, k, v, scale)
+    """Plain ones, of the next seed; sizes as of ``make_inputs``."""
+    return make_inputs(problem, "plain", sizes, scale, int(rng.integers(1 << 32)))

@@ -24,8 +24,9 @@ from flashgen.targets.avx512bf16 import Avx512Bf16
 from tests import sequences
 from tests.compiled import Build, around, call, kernel, library
 from tests.strategies import KINDS, Inputs, make_inputs
+from tests.tensor import Tensor
 from tests.test_storage_types import hard_to_round
-from tests.test_tile_layer import FIRST, C, K, R, arrays, c_argument, inside, spans_of, tensor
+from tests.test_tile_layer import FIRST, C, K, R, arrays, c_argument, inside, spans_of
 
 BUILD = Build(Avx512Bf16(), emulated=True)
 """To the bit: that a processor does what the manual says is for its maker to promise."""
@@ -163,11 +164,11 @@ def test_packing_and_reading() -> None:
                 inner[: len(array[first : first + rows])] = array[first : first + rows]
                 want = pairs(inner.T if name == "pack_keys" else inner).view(np.uint16)
                 got = np.full(want.size + 99, 0x7FFF, np.uint16)
-                run(name, got, tensor(array), first)
+                run(name, got, Tensor.of(array), first)
                 np.testing.assert_array_equal(got[: want.size], want.ravel())
                 assert (got[want.size :] == 0x7FFF).all()
             left = padded(np.full((R, K), 5, bfloat16))
-            run("read_left", left, tensor(keys), first)
+            run("read_left", left, Tensor.of(keys), first)
             count = min(80 - first, R)
             np.testing.assert_array_equal(left[:count, :K], keys[first : first + R])
             np.testing.assert_array_equal(left[count:R, :K], 0)
@@ -177,7 +178,7 @@ def test_rows_of_keys_an_even_number_apart_go_by_squares() -> None:
     """47 numbers to a row, as above, keep to single ones; 48 do not."""
     keys = np.random.default_rng(4).normal(size=(80, K + 1)).astype(bfloat16)[:, :K]
     got = np.zeros((3, 24, 32, 2), bfloat16)
-    run("pack_keys", got, tensor(keys), 1)
+    run("pack_keys", got, Tensor.of(keys), 1)
     np.testing.assert_array_equal(got, pairs(keys[1 : 1 + C].T))
 
 
