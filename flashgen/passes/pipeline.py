@@ -215,7 +215,7 @@ def parse_passes(text: str) -> list[ModulePass]:
 
 
 def make_pass(spec: ArgSpec) -> ModulePass:
-    """The pass of that name with those options. Raises ParseFailure, or ValueError for an option's value."""
+    """The pass of that name with those options. Raises ParseFailure, or InvalidArgument for a value."""
     if spec.name not in REGISTRY:
         raise ParseFailure(f"no pass is called {spec.name!r}; known: {', '.join(REGISTRY)}")
     kind = REGISTRY[spec.name]
@@ -224,4 +224,10 @@ def make_pass(spec: ArgSpec) -> ModulePass:
         if name not in options:
             known = f"known: {', '.join(options)}" if options else "it has none"
             raise ParseFailure(f"pass {spec.name!r} has no option {name!r}; {known}")
-    return kind.from_pass_spec(spec)
+    try:
+        return kind.from_pass_spec(spec)
+    except InvalidArgument:
+        raise
+    except ValueError as e:
+        known = ", ".join(f"{f.name} of type {f.type}" for f in fields(kind))
+        raise ParseFailure(f"{e}; pass {spec.name!r} has {known}") from e
