@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
-from math import log
 
 from xdsl.builder import ImplicitBuilder
 from xdsl.dialects import arith, math
@@ -44,11 +43,10 @@ from flashgen.ir.construct import (
 )
 from flashgen.ir.memory import ElementOp
 from flashgen.ir.regions import MaskOp, YieldOp
-from flashgen.ir.types import NEG_INF, i1, index, tile
+from flashgen.ir.types import NEG_INF, f32, f64, i1, index, tile
 from flashgen.problem import Problem
 
 SCORE = Expression("score")
-LN2 = Expression("constant", value=log(2))
 ZERO = Expression("constant", value=0)
 NQ, NK = Expression("length", value="Nq"), Expression("length", value="Nk")
 ROW, KEY = Expression("position", value="q"), Expression("position", value="k")
@@ -84,6 +82,8 @@ REAL: dict[str, Callable[..., SSAValue]] = {
     "log": lambda a: math.LogOp(a).result,
     "tanh": lambda a: math.TanhOp(a).result,
 }
+EXPONENTS: dict[Attribute, tuple[float, float]] = {f32: (-126.0, 128.0), f64: (-1022.0, 1024.0)}
+"""The least of a normal number, and the first of which there is none, by the type computed in."""
 ORDERINGS = {"lt": ("slt", "olt", "uge"), "le": ("sle", "ole", "ugt")}
 """For whole numbers, for floats, and where it does not hold of floats."""
 
@@ -149,7 +149,7 @@ def is_linear(e: Expression) -> bool:
 
 
 @dataclass(frozen=True)
-class Mods:
+class Traits:
     """What passes have to know of a problem's mask and score: which of them find something to do.
 
     asks_data: whether the mask has a term that is no ordering of linear forms, so that no loop bound says it.
@@ -160,8 +160,8 @@ class Mods:
     reads_score: bool
 
     @classmethod
-    def of(cls, problem: Problem | None) -> Mods:
-        masks, score = stated_masks(problem) if problem is not None else ([], SCORE)
+    def of(cls, problem: Problem) -> Traits:
+        masks, score = stated_masks(problem)
         terms = [e for whole in masks for e, _ in conjuncts(whole)]
         linear = all(e.op in ORDERINGS and all(map(is_linear, e.args)) for e in terms)
         return cls(not linear, "score" in places(score))
@@ -203,8 +203,6 @@ class Scalars:
             value = self.value(e)
             value.name_hint = value.name_hint or NAMES.get(e)
             return
-        if e.op == "exp2":
-            self.value(LN2)  # which ``Tiles`` multiplies by
         for a in e.args:
             self.hoist(a, among)
 
@@ -304,10 +302,19 @@ class Tiles:
         if e.op == "where":
             seen, a, b = map(self.value, e.args)
             return SelectOp(seen, a, b).result
-        if e.op == "exp2":  # kernels' own exp2 knows no large exponents
-            x = self.value(e.args[0])
-            return REAL["exp"](mulf(x, self.value(LN2)))
+        if e.op == "exp2":
+            return self.power(self.value(e.args[0]))
         return REAL[e.op](*map(self.value, e.args))
+
+    def power(self, x: SSAValue) -> SSAValue:
+        """2^x, exact at integers. Kernels' own exp2 knows the exponents of normal numbers alone."""
+        least, beyond = EXPONENTS[self.real]
+        low, high, zero, inf = (
+            fill(exactly(n, self.real), tile(*self.shape, element=self.real))
+            for n in (least, beyond, 0.0, -NEG_INF)
+        )
+        normal = SelectOp(CompareOp("ole", high, x).result, inf, REAL["exp2"](x)).result
+        return SelectOp(CompareOp("olt", x, low).result, zero, normal).result
 
     def positional(self, e: Expression) -> SSAValue:
         """A part that depends on positions alone."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
@@ -93,17 +92,11 @@ def emit(
         kernel=kernel,
         launch=launch,
         body=body,
-        unread=[p.name for p in kernel.params if p.kind == "scalar" and p.name not in words(body)],
         extents=walker.extents(),
         with_main=with_main,
         limits=limits(problem, schedule.products) if with_main else None,
     )
     return Emitted(name, schedule, source, launch)
-
-
-def words(text: str) -> set[str]:
-    """The names in a kernel's text."""
-    return set(re.findall(r"\w+", text))
 
 
 def limits(problem: Problem, products: str) -> dict[str, float]:

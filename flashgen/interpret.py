@@ -20,8 +20,9 @@ from xdsl.ir import Attribute, Block, Operation, SSAValue
 from xdsl.traits import IsTerminator
 
 from flashgen.analysis.extents import names_of
-from flashgen.interpret_arrays import Array, GroupedRows, Violation, lookup, window
-from flashgen.interpret_elements import ORDERINGS, REAL_ORDERINGS, SIMPLE
+from flashgen.analysis.numbers import ORDERINGS, lookup
+from flashgen.interpret_arrays import Array, GroupedRows, Violation, window
+from flashgen.interpret_elements import REAL_ORDERINGS, SIMPLE
 from flashgen.interpret_sequences import PagedRows, sequence
 from flashgen.ir.compare import PREDICATES, CompareOp
 from flashgen.ir.compute import (

@@ -28,16 +28,6 @@ def window(array: Array, indices: Sequence[int], shape: Sequence[int]) -> tuple[
     return (*indices[:lead], *there), tuple(slice(0, n) for n in inside)
 
 
-def lookup(array: Array, indices: Sequence[Any]) -> Array:
-    """The elements at positions, which may be arrays; 0 beyond the array's bounds."""
-    at = np.broadcast_arrays(*indices)
-    inside = np.logical_and.reduce([(i >= 0) & (i < n) for i, n in zip(at, array.shape, strict=True)])
-    if not array.size:
-        return np.zeros(inside.shape, array.dtype)
-    clipped = tuple(np.clip(i, 0, n - 1) for i, n in zip(at, array.shape, strict=True))
-    return np.where(inside, array[clipped], array.dtype.type(0))
-
-
 class GroupedRows:
     """An array (B, Hq, Nq, ...) as (B, heads, rows, ...): see tile.group_rows."""
 

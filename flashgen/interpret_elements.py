@@ -9,6 +9,7 @@ import numpy as np
 from xdsl.dialects import arith, math, memref
 from xdsl.ir import Operation
 
+from flashgen.analysis.numbers import quotient
 from flashgen.ir.compute import SelectOp
 
 REAL_ORDERINGS: dict[int, Callable[..., Any]] = {
@@ -20,15 +21,6 @@ REAL_ORDERINGS: dict[int, Callable[..., Any]] = {
     13: np.not_equal,
 }
 """By arith.cmpf's encoding, as far as tile.compare has it."""
-ORDERINGS = (np.equal, np.not_equal, np.less, np.less_equal, np.greater, np.greater_equal)
-"""By arith.cmpi's encoding."""
-
-
-def quotient(a: Any, b: Any) -> Any:
-    """Rounded towards minus infinity; 0 where b is 0."""
-    return np.where(np.equal(b, 0), 0, np.floor_divide(a, np.where(np.equal(b, 0), 1, b)))
-
-
 SIMPLE: dict[type[Operation], Callable[..., Any]] = {
     arith.AddiOp: np.add,
     arith.SubiOp: np.subtract,

@@ -489,6 +489,15 @@ INLINE void product(Tile<R, C, SO> out, Tile<R, K, SA> a, Panels<P, K, W> b, con
   }
 }
 
+// The columns [lo, hi) of the left side that row r takes.
+struct Taken {
+  isize lo, hi;
+};
+template <isize K, isize R> INLINE Taken taken(const Over<R> &part, isize r) {
+  return {part.span.lo(r), part.span.hi(r)};
+}
+template <isize K, class Part> INLINE Taken taken(const Part &, isize) { return {0, K}; }
+
 // One pass over the columns of a row, and the reductions that it feeds.
 
 // Column c of a row always goes to accumulator c / lanes mod 4, whatever the span: a skipped tile or a
@@ -776,37 +785,38 @@ struct NumberPair {
 INLINE __m256 get_8(const NumberPair *p) { return _mm256_loadu_ps((const float *)p); }
 
 // Panels of rows of K numbers: out[a][d][x] = in[W a + x][2 d] and [2 d + 1].
-template <isize K, isize P, isize N, isize W> INLINE void pack_transposed(Pairs<P, N, W> out, View<bfloat16> in) {
+template <isize K, isize P, isize N, isize W, class In> INLINE void pack_transposed(Pairs<P, N, W> out, const In &in) {
   const isize panels = smaller(P, ceildiv(in.rows, W));  // that hold something
   for (isize n = 0; n < panels * W; n += square) {
-    const bfloat16 *const from = in.p + n * in.row_stride;
     isize k = 0;
-    if (in.col_stride == 1 && in.row_stride % 2 == 0 && n + square <= in.rows)
-      for (; k + 2 * square <= K; k += 2 * square)
+    if (in.col_stride == 1 && in.row_stride % 2 == 0 && in.stretch(n, square) == n + square)
+      for (const bfloat16 *const from = in.row(n); k + 2 * square <= K; k += 2 * square)
         transpose((float *)out.at(n / W, k / 2, n % W), W, (const NumberPair *)(from + k), in.row_stride / 2);
     for (; k < 2 * N; ++k)
       for (isize x = 0; x < square; ++x)
         out.at(n / W, k / 2, n % W + x)[k % 2] =
-            k < K && n + x < in.rows ? from[x * in.row_stride + k * in.col_stride] : bfloat16{0};
+            k < K && n + x < in.rows ? in.row(n + x)[k * in.col_stride] : bfloat16{0};
   }
   memset(out.at(panels, 0, 0), 0, (P - panels) * N * W * sizeof(NumberPair));
 }
 
 // Panels of columns, of which `in` has C: out[a][d][x] = in[2 d][W a + x] and [2 d + 1].
-template <isize C, isize P, isize N, isize W> INLINE void pack(Pairs<P, N, W> out, View<bfloat16> in) {
+template <isize C, isize P, isize N, isize W, class In> INLINE void pack(Pairs<P, N, W> out, const In &in) {
   const isize pairs = ceildiv(in.rows, 2);
-  for (isize k = 0; k < 2 * pairs; k += 2)
+  for (isize d = 0; d < pairs; ++d) {
+    const bool both = 2 * d + 1 < in.rows;
+    const bfloat16 *const first = in.row(2 * d), *const second = both ? in.row(2 * d + 1) : first;
     for (isize a = 0; a < P; ++a) {
-      bfloat16 *const to = out.at(a, k / 2, 0);
-      const bfloat16 *const from = in.p + k * in.row_stride + a * W * in.col_stride;
-      if (in.col_stride == 1 && (a + 1) * W <= C && k + 1 < in.rows)
-        interleave<W>(to, from, from + in.row_stride);
+      bfloat16 *const to = out.at(a, d, 0);
+      if (in.col_stride == 1 && (a + 1) * W <= C && both)
+        interleave<W>(to, first + a * W, second + a * W);
       else
-        for (isize x = 0; x < 2 * W; ++x)
-          to[x] = a * W + x / 2 < C && k + x % 2 < in.rows
-                      ? from[x / 2 * in.col_stride + x % 2 * in.row_stride]
-                      : bfloat16{0};
+        for (isize x = 0, n = a * W; x < W; ++x, ++n) {
+          to[2 * x] = n < C ? first[n * in.col_stride] : bfloat16{0};
+          to[2 * x + 1] = n < C && both ? second[n * in.col_stride] : bfloat16{0};
+        }
     }
+  }
   for (isize a = 0; a < P; ++a) memset(out.at(a, pairs, 0), 0, (N - pairs) * W * sizeof(NumberPair));
 }
 
@@ -822,15 +832,6 @@ INLINE void step(Block<M, NV> &block, const bfloat16 *a, isize a_stride, const b
     UNROLL for (int v = 0; v < NV; ++v) block.c[i][v] = add_products(block.c[i][v], x, row[v]);
   }
 }
-
-// The columns [lo, hi) of the left side that row r takes.
-struct Taken {
-  isize lo, hi;
-};
-template <isize K, isize R> INLINE Taken taken(const Over<R> &part, isize r) {
-  return {part.span.lo(r), part.span.hi(r)};
-}
-template <isize K, class Part> INLINE Taken taken(const Part &, isize) { return {0, K}; }
 
 // A step at column k for the rows that take both columns, or one: there the other is 0 on both sides, for 0 times
 // a NaN is none.

@@ -33,5 +33,6 @@ class Avx512Bf16(Avx512):
     features = (*Avx512.features, "avx512_bf16")
 
     def layers(self, problem: Problem, kernel: KernelPlan) -> tuple[str, ...]:
-        some = (name for name, wanted in LAYERS.items() if wanted & kernel.operations)
+        operations = kernel.operations
+        some = (name for name, wanted in LAYERS.items() if wanted & operations)
         return (*super().layers(problem, kernel), *some)

@@ -16,7 +16,13 @@ BYTES = {"float32": 4, "float64": 8}
 """Of one number, by the type computed in."""
 FUNCTIONS = {"math_exp", "math_tanh", "math_absf", "arith_minimumf"}
 MASKS = {"tile_mask", "tile_compare", "arith_cmpf"} | FUNCTIONS
-NUMBERS = {"tile_mask", "tile_mask_rows", "tile_element", "tile_extremes", "arith_andi", "arith_ori"}
+OPERATORS = {"arith_addf", "arith_subf", "arith_mulf", "arith_divf", "arith_cmpi", "arith_index_cast"} | {
+    "math_exp",
+    "math_exp2",
+    "math_log",
+    "math_tanh",
+}
+"""Operations on single numbers that the language has, or its library."""
 LAYERS = {
     "group_rows.hpp": {"tile_group_rows"},
     "sequence.hpp": {"tile_sequence"},
@@ -25,19 +31,16 @@ LAYERS = {
     "pack.hpp": {"tile_pack"},
     "masks.hpp": MASKS,
     "functions.hpp": FUNCTIONS,
-    "scalars.hpp": NUMBERS,
-    "scalar_functions.hpp": NUMBERS,
+    "elements.hpp": {"tile_element", "tile_extremes"},
     "dot.hpp": {"tile_dot", "tile_dot_where", "tile_dot_pairs", "tile_dot_pairs_where"},
+    "taken.hpp": {"tile_dot_where", "tile_dot_pairs", "tile_dot_pairs_where"},
     "dot_where.hpp": {"tile_dot_where"},
     "dot_in_place.hpp": {"tile_dot_in_place", "tile_dot_in_place_where"},
     "dot_in_place_where.hpp": {"tile_dot_in_place_where"},
 }
 """Files that a kernel has only with one of these operations, in order."""
-DOUBLE: dict[str, str | None] = {
-    n: n.replace(".", "_double.") for n in ("storage.hpp", "transpose.hpp", "functions.hpp")
-}
-DOUBLE["scalar_functions.hpp"] = None
-"""What stands for a file where doubles are computed with, if anything does."""
+DOUBLE = {n: n.replace(".", "_double.") for n in ("storage.hpp", "transpose.hpp", "functions.hpp")}
+"""What stands for a file where doubles are computed with."""
 
 IN_PLACE_TILES = 16, 256
 """Br and Bc for products in place: rows that use what is read of K and V while it is in the first-level
@@ -102,17 +105,16 @@ class Cpu(Target):
         return TileLayout(rows=self.micro[0], cols=self.unroll * self.lanes_of(problem), in_place=True)
 
     def layers(self, problem: Problem, kernel: KernelPlan) -> tuple[str, ...]:
-        computed = problem.computed
-        masks = (self.vector_masks[computed],) if MASKS & kernel.operations else ()
+        computed, operations = problem.computed, kernel.operations
+        masks = (self.vector_masks[computed],) if MASKS & operations else ()
         vectors = (*self.vectors[computed], *masks)
         stored = dict.fromkeys(n for t in problem.stored for n in self.dtypes[t])
         single = ("storage_single.hpp",) if computed == "float64" and "float32" in problem.stored else ()
         storage = (*stored, *vectors, "math.hpp", "storage.hpp", *single, "tiles.hpp")
-        some = (name for name, wanted in LAYERS.items() if wanted & kernel.operations)
-        names = (*storage, self.scale_rows, *some, "sweep.hpp", "memory.hpp", "threads.hpp")
-        if computed == "float32":
-            return names
-        return tuple(name for n in names if (name := DOUBLE.get(n, n)))
+        some = (name for name, wanted in LAYERS.items() if wanted & operations)
+        scalars = ("scalars.hpp",) if kernel.numbers - OPERATORS else ()
+        names = (*storage, self.scale_rows, *scalars, *some, "sweep.hpp", "memory.hpp", "threads.hpp")
+        return names if computed == "float32" else tuple(DOUBLE.get(n, n) for n in names)
 
     def fill(self, problem: Problem, schedule: Schedule) -> Schedule:
         panel = self.micro_of(problem)[1] if schedule.panel is None else schedule.panel

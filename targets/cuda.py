@@ -15,19 +15,31 @@ from flashgen.schedule import Schedule
 from flashgen.targets.base import Target, TileLayout
 
 FLOAT, INDEX, ALIGNMENT = 4, 8, 64  # bytes
-MASKS = {
-    "tile_mask",
-    "tile_mask_rows",
-    "tile_element",
-    "arith_andi",
-    "arith_ori",
-    "tile_compare",
-    "arith_cmpf",
+COMMON = {
+    "arith_addf",
+    "arith_subf",
+    "arith_mulf",
+    "arith_divf",
+    "arith_cmpi",
+    "arith_index_cast",
+    "copy",
 } | {
-    "math_absf",
-    "arith_minimumf",
+    "arith_maximumf",
+    "math_exp",
+    "math_exp2",
+    "math_log",
+    "math_tanh",
+    "tile_replace",
+    "tile_hold",
 }
-"""Operations whose functions only some kernels have."""
+"""Operations on numbers that the language has, its library, or threads.cuh."""
+LAYERS = {
+    "sequence.cuh": {"tile_sequence"},
+    "pages.cuh": {"tile_pages"},
+    "elements.cuh": {"tile_element", "tile_extremes"},
+    "masks.cuh": {"tile_mask", "tile_dot_where"},
+}
+"""Files that a kernel has only with one of these operations, in order."""
 NONE: dict[str, tuple[object, str]] = {
     "panel": (0, "reads K and V as loaded"),
     "hoist_packs": (False, "reads K and V as loaded"),
@@ -36,10 +48,6 @@ NONE: dict[str, tuple[object, str]] = {
     "split_keys": (0, "has one block for all keys of a row"),
 }
 """What a schedule cannot ask of it: the only value that a field may have, and why."""
-
-
-NUMBERED = {"sequence.cuh": "tile_sequence", "pages.cuh": "tile_pages"}
-"""Files that a kernel has only with one of these operations."""
 
 
 class Cuda(Target):
@@ -62,10 +70,11 @@ class Cuda(Target):
         return TileLayout(odd=True)
 
     def layers(self, problem: Problem, kernel: KernelPlan) -> tuple[str, ...]:
-        some = ("scalars.cuh", "masks.cuh") if MASKS & kernel.operations else ()
-        numbered = tuple(name for name, op in NUMBERED.items() if op in kernel.operations)
+        operations, numbers = kernel.operations, kernel.numbers | kernel.elements
+        some = (name for name, wanted in LAYERS.items() if wanted & operations)
+        scalars = ("scalars.cuh",) if numbers - COMMON else ()
         stored = dict.fromkeys(name for dtype in problem.stored for name in self.dtypes[dtype])
-        return (*stored, "threads.cuh", "tiles.cuh", *numbered, "dot.cuh", *some)
+        return (*stored, "threads.cuh", "tiles.cuh", "dot.cuh", *scalars, *some)
 
     def fill(self, problem: Problem, schedule: Schedule) -> Schedule:
         """Open tile sizes are halved until the tiles fit, columns before rows."""

@@ -47,6 +47,9 @@ TOGETHER = 8 if APART else 4
 HEADERS = "".join(
     f"#include <{name}.h>\n" for name in ("immintrin", "math", "pthread", "stdint", "stdlib", "string")
 )
+LIBRARY = "".join(f"using ::{name};\n" for name in ("exp", "exp2", "log", "tanh"))
+"""What a kernel calls of the C library by names that its layers have as well, of vectors: in a namespace of
+its own the library's would be hidden."""
 
 
 def combinations(br: int | None = None, bc: int | None = None) -> list[Schedule]:
@@ -106,7 +109,8 @@ def together(part: Sequence[tuple[Problem, Schedule]], target: Cpu) -> str:
     text = HEADERS
     for n, (problem, schedule) in enumerate(part):
         name = variant(problem, target.complete(problem, schedule), target)
-        text += f'namespace kernel_{n} {{\n#line 1 "{name}.cpp"\n{source(problem, schedule, target)}}}\n'
+        text += f"namespace kernel_{n} {{\n{LIBRARY}"
+        text += f'#line 1 "{name}.cpp"\n{source(problem, schedule, target)}}}\n'
     return text
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import cache
 from itertools import product
 from pathlib import Path
@@ -18,11 +18,13 @@ from flashgen.problem import Problem
 from flashgen.reference import attention, bound
 from flashgen.schedule import ORDERS, Schedule
 from flashgen.targets.cuda import Cuda
-from tests.cuda_on_cpu.runner import CudaOnCpu, Report
+from tests.cuda_on_cpu.build import TENSOR
+from tests.cuda_on_cpu.runner import ATTENTION, CudaOnCpu, Report
 from tests.strategies import STORAGE, Inputs
 
 TARGET = Cuda()
 CACHE = Path(__file__).parent.parent / ".pytest_cache" / "kernels"
+NUMBERS = {"index": "long long", "float": "float"}
 COMBINATIONS = tuple(product(ORDERS, (True, False), (True, False)))
 """Order, lazy rescale, causal skip."""
 
@@ -35,7 +37,6 @@ class Emitted:
     schedule: Schedule
     source: str
     launch: LaunchPlan
-    _compiled: dict[str, CudaOnCpu] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -55,18 +56,33 @@ class Emitted:
             for rest, dtype in (((dv,), STORAGE[self.problem.dtype]), ((), np.float32))
         )
         numbered = as_strided(lse, (*lse.shape, 1), (*lse.strides, 4 * number)) if number else lse
+        report = self.run(sizes, (x.q, x.k, x.v, o, numbered), (x.scale,), source, seed)
+        return o, lse, report
+
+    def run(
+        self,
+        sizes: Sizes,
+        tensors: Sequence[np.ndarray],
+        numbers: Sequence[float],
+        source: str | None = None,
+        seed: int = 0,
+    ) -> Report:
+        """A launch, and what was seen; of no block there is none. The workspace holds NaN before.
+
+        tensors, numbers: in the order of the kernel's arguments. source: as of ``call``.
+        """
         workspace = np.full(self.launch.workspace_elements(sizes), np.nan, np.float32)
-        blocks, text = self.launch.blocks(sizes), source or self.source
+        arrays = [f"const {TENSOR}"] * len(self.problem.arrays)
+        kinds = [NUMBERS[s.kind] for s in self.problem.scalars]
+        signature = (*ATTENTION[:5], *arrays, "float", *kinds, "float *")
+        arguments = (*tensors, *numbers, workspace if workspace.size else None)
+        blocks = self.launch.blocks(sizes)
         if not blocks:
-            return o, lse, Report(0, 0, 0, 0, "")
-        kernel = self._compiled.setdefault(text, CudaOnCpu(text, self.name))
-        arguments = (x.q, x.k, x.v, o, numbered, x.scale, workspace if workspace.size else None)
+            return Report(0, 0, 0, 0, "")
+        kernel = compiled(source or self.source, self.name, signature)
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("FLASHGEN_CACHE_DIR", str(CACHE))
-            report = kernel.launch(
-                blocks, self.launch.threads, arguments, self.launch.shared_bytes, seed=seed
-            )
-        return o, lse, report
+            return kernel.launch(blocks, self.launch.threads, arguments, self.launch.shared_bytes, seed=seed)
 
     def check(self, x: Inputs, seed: int = 0) -> None:
         """It equals the reference, and nothing is wrong on the way."""
@@ -80,6 +96,11 @@ class Emitted:
             limit.check(o, lse, *want)
         except AssertionError as wrong:
             raise AssertionError(f"{self.name} with {x}: {wrong}") from None
+
+
+@cache
+def compiled(source: str, name: str, signature: tuple[str, ...]) -> CudaOnCpu:
+    return CudaOnCpu(source, name, signature)
 
 
 @cache

@@ -8,6 +8,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from flashgen.expression import LENGTHS, OPERATIONS, POSITIONS, Array, Expression, Scalar
+from tests.mods import constant
 
 INPUTS = {
     x.name: x
@@ -20,10 +21,6 @@ INPUTS = {
         Scalar("x", "float"),
     )
 }
-
-
-def constant(value: Any) -> Expression:
-    return Expression("constant", value=value)
 
 
 def leaves(kind: str, score: bool) -> list[st.SearchStrategy[Expression]]:

@@ -11,7 +11,7 @@ from flashgen.evaluate import evaluate
 from flashgen.expression import Array, Expression, Scalar
 from flashgen.problem import Problem
 from flashgen.reference import grid, visible
-from tests.strategies import Inputs
+from tests.strategies import Inputs, make_inputs
 
 
 def of(op: str, *args: Expression) -> Expression:
@@ -54,6 +54,12 @@ CHOSEN = of(
     of("mul", SCORE, constant(2.0)),
     of("maximum", SCORE, of("float", of("where", of("lt", SCORE, constant(0.1)), Q, K))),
 )
+LOG_N = of("mul", SCORE, of("log", of("float", NK)))
+NUMBERS = of(
+    "minimum",
+    of("mul", SCORE, of("tanh", of("abs", CAP))),
+    of("where", of("lt", CAP, constant(1.0)), of("maximum", CAP, constant(0.1)), of("exp2", CAP)),
+)
 EQUALLY = of(
     "where",
     of("eq", of("lt", SCORE, constant(0.1)), of("le", K, Q)),
@@ -80,6 +86,8 @@ PROBLEMS = {
     "hidden by the score": Problem(8, 5, score=of("where", TOP_LEFT, of("exp2", SCORE), NEVER), sink=True),
     "hidden by its value": Problem(8, 5, score=of("where", of("lt", SCORE, constant(0.0)), SCORE, NEVER)),
     "logarithm": Problem(8, 5, score=of("log", of("abs", of("exp", SCORE)))),
+    "log n": Problem(8, 5, score=LOG_N),
+    "numbers alone": Problem(8, 5, score=NUMBERS),
     "no score": Problem(8, 5, score=of("float", of("sub", K, Q))),
 }
 
@@ -124,8 +132,5 @@ def hidden_keys(
 def random_inputs(
     problem: Problem, rng: np.random.Generator, sizes: tuple[int, int, int, int, int], scale: float = 0.4
 ) -> Inputs:
-    """float32; sizes are (batch, query heads, key heads, Nq, Nk)."""
-    batch, hq, hkv, nq, nk = sizes
-    shapes = ((hq, nq, problem.head_dim), (hkv, nk, problem.head_dim), (hkv, nk, problem.head_dim_v))
-    q, k, v = (rng.normal(size=(batch, *shape)).astype(np.float32) for shape in shapes)
-    return Inputs("plain", q, k, v, scale)
+    """Plain ones, of the next seed; sizes as of ``make_inputs``."""
+    return make_inputs(problem, "plain", sizes, scale, int(rng.integers(1 << 32)))

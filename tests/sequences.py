@@ -20,6 +20,7 @@ from flashgen.problem import Problem
 from flashgen.reference import attention, bound
 from flashgen.runtime.cpu import CpuKernel
 from tests.strategies import STORAGE, Inputs, make_inputs
+from tests.tensor import Tensor
 
 Results = list[tuple[np.ndarray, np.ndarray]]
 GAP = 3
@@ -74,12 +75,12 @@ class Sequences:
         rows = slice(*self.arrays["cu_seqlens_q"][n : n + 2])
         return o[None, :, rows], lse[None, :, rows]
 
-    def check(self, computed: str = "float32") -> Results:
+    def check(self, computed: str = "float32", products: str = "float32") -> Results:
         """Each sequence is within the one bound of the reference of it alone."""
         found = self.results()
         for n, (x, (o, lse)) in enumerate(zip(self.parts, found, strict=True)):
             given = {"values": self.values, "first": (n, 0)}
-            limit = bound(self.dense, x.q, x.k, x.v, x.scale, computed, **given)
+            limit = bound(self.dense, x.q, x.k, x.v, x.scale, computed, products, **given)
             limit.check(o, lse, *attention(self.dense, x.q, x.k, x.v, x.scale, **given))
         return found
 
@@ -169,13 +170,7 @@ def run(module: ModuleOp, x: Sequences, dtype: type = np.float64) -> Counter[str
 
 def call(kernel: CpuKernel, x: Sequences, threads: int = 1) -> None:
     """A compiled kernel, called through its C interface."""
-    words: list[int] = []
-    for array in x.arguments:
-        rest = 4 - array.ndim
-        strides = [stride // array.itemsize for stride in array.strides]
-        words += [array.ctypes.data, *array.shape, *[1] * rest, *strides, *[0] * rest]
-    block = (ctypes.c_int64 * len(words))(*words)
-    tensors = [ctypes.addressof(block) + 72 * n for n in range(len(x.arguments))]
+    tensors = [Tensor.of(array) for array in x.arguments]
     function = kernel._function  # pyright: ignore[reportPrivateUsage]
     function.argtypes = [ctypes.c_void_p] * len(tensors) + [ctypes.c_float, ctypes.c_int]
-    assert function(*tensors, x.scale, threads) == 0
+    assert function(*map(ctypes.byref, tensors), x.scale, threads) == 0

@@ -153,6 +153,16 @@ def test_print_ir_after() -> None:
     assert "scf.parallel" not in build
 
 
+def test_print_ir_after_what_only_some_problems_ask_for() -> None:
+    data = ("--mask", "k % 3 == q", "--print-ir-after", "skip-tiles")
+    assert "scf.if" in emit(*SMALL, *data)
+    no_product = ("--score", "float(k - q)", "--print-ir-after", "fold-scale")
+    assert (
+        "print_ir_after is 'fold-scale'; this kernel has build, "
+        in invoke("emit", *SMALL, *no_product).stderr
+    )
+
+
 @pytest.mark.parametrize("beside", [(), ("--print-ir",)])
 def test_print_ir_after_all(beside: tuple[str, ...]) -> None:
     """On standard error, as opt does it; what goes to standard output stays what it is."""
@@ -160,7 +170,7 @@ def test_print_ir_after_all(beside: tuple[str, ...]) -> None:
     assert done.stdout == emit(*SMALL, "--causal", *beside)
     text = done.stderr
     schedule = TARGETS["avx2"].complete(Problem(8), Schedule(br=4, bc=4))
-    names = ["build", *(p.name for p in pipeline(schedule))]
+    names = ["build", *(p.name for p in pipeline(schedule, Problem(8)))]
     assert [line for line in text.splitlines() if line.startswith("// -----//")] == [
         f"// -----// after {name} //----- //" for name in names
     ]

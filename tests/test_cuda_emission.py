@@ -16,9 +16,11 @@ import flashgen
 from flashgen.problem import ALIGNMENTS, Problem
 from flashgen.reference import attention, bound
 from flashgen.schedule import FA1, FA2, Schedule
+from flashgen.targets.cuda import Cuda
 from tests import cuda_compile
 from tests.cuda_emitted import CACHE, COMBINATIONS, Emitted, emitted, strided
 from tests.cuda_on_cpu.cupy_double import Double
+from tests.mods import PROBLEMS, SCORE, K, Q, element, of
 from tests.strategies import KINDS, STORAGE, Inputs, inputs, make_inputs, problems, schedules
 
 HEAD_DIMS = (32, 64, 80, 128, 256)
@@ -46,6 +48,18 @@ def test_compiles_without_a_warning(head_dim: int, combination: Combination):
     problem = Problem(head_dim, None, DTYPES[n // 3 % 3], ALIGNMENTS[n % 3])
     for used in cuda_compile.check(kernel(problem, combination, None, None).source).values():
         assert used.static_shared == 0 and used.spill_loads <= 128
+
+
+@pytest.mark.parametrize("name", ["chosen", "log n", "numbers alone"])
+def test_masks_and_scores_compile(name: str):
+    cuda_compile.check(emitted(PROBLEMS[name], Schedule(br=BR, bc=BC)).source, Cuda.architectures[:1])
+
+
+def test_types_that_only_a_score_reads_compile():
+    """With the headers that they need."""
+    bias = of("add", SCORE, element("bias", "bfloat16", Q, K))
+    kernel = emitted(Problem(8, dtype="float16", score=bias), Schedule(br=BR, bc=BC))
+    cuda_compile.check(kernel.source, Cuda.architectures[:1])
 
 
 @pytest.mark.parametrize("schedule", [FA1, FA2], ids=["fa1", "fa2"])

@@ -149,7 +149,7 @@ def test_names_mean_nothing(order, lazy, skip):
     """A module whose values have no names is lowered to the same module."""
     schedule = Schedule(order, 4, 4, lazy, skip, 16, True, False, split_keys=0, fetch_ahead=True)
     module = parse(str(strip_names(build(PROBLEM, 4, 4))))
-    run(module, pipeline(schedule))
+    run(module, pipeline(schedule, PROBLEM))
     assert module.is_structurally_equivalent(stages(PROBLEM, schedule)["final"])
 
 

@@ -23,15 +23,14 @@ from flashgen.targets.cpu import Cpu
 from tests.compiled import TARGETS, Build, around, call, combinations, kernels, library, pairwise
 from tests.guarded import exit_status, place
 from tests.strategies import OFFSETS, STORAGE, make_inputs
+from tests.tensor import Tensor
 from tests.test_tile_layer import (
     COMPUTED,
     NEAR,
-    Tensor,
     arrays,
     c_argument,
     inside,
     spans_of,
-    tensor,
     variant,
 )
 
@@ -126,7 +125,7 @@ def test_scores(layer: Layer, accumulate: int) -> None:
     stored = arrays(layer.real, 80, D)
     for first, array, (lo, hi) in zip(FIRST * 20, stored * 20, spans_of(N) * 7, strict=False):
         wanted, out = inside(lo, hi, N), layer.tile(start)
-        layer("scores", out, layer.tile(a), tensor(array), first, layer.spans(lo, hi), accumulate)
+        layer("scores", out, layer.tile(a), Tensor.of(array), first, layer.spans(lo, hi), accumulate)
         want = a.astype(np.longdouble) @ there(array, first).T + start * accumulate
         np.testing.assert_allclose(out[:R, :N], np.where(wanted, want, start), **layer.near)
 
@@ -146,7 +145,7 @@ def test_values(layer: Layer, accumulate: int) -> None:
         array[unseen] = np.nan
         out = layer.tile(start)
         left = layer.tile(np.where(seen, a, np.nan))
-        layer("values", out, left, tensor(array), first, layer.spans(lo, hi), accumulate)
+        layer("values", out, left, Tensor.of(array), first, layer.spans(lo, hi), accumulate)
         np.testing.assert_allclose(out[:R, :D], want, **layer.near)
 
 
@@ -156,8 +155,8 @@ def test_without_spans(layer: Layer) -> None:
     q, p = (rng.normal(size=shape).astype(layer.real) for shape in ((R, D), (R, N)))
     for first, array in product(FIRST, arrays(layer.real, 80, D)):
         s, o = layer.tile(np.full((R, N), np.nan)), layer.tile(np.full((R, D), np.nan))
-        layer("scores", s, layer.tile(q), tensor(array), first, 0, 0)
-        layer("values", o, layer.tile(p), tensor(array), first, 0, 0)
+        layer("scores", s, layer.tile(q), Tensor.of(array), first, 0, 0)
+        layer("values", o, layer.tile(p), Tensor.of(array), first, 0, 0)
         keys = there(array, first).astype(np.longdouble)
         np.testing.assert_allclose(s[:R, :N], q @ keys.T, **layer.near)
         np.testing.assert_allclose(o[:R, :D], p @ keys, **layer.near)
@@ -170,16 +169,16 @@ def test_a_number_depends_on_its_row_and_its_key_alone(layer: Layer) -> None:
     q, p = (rng.normal(size=shape).astype(layer.real) for shape in ((R, D), (R, N)))
     array = arrays(layer.real, 80, D)[0]
     whole = layer.tile(np.zeros((R, N)))
-    layer("scores", whole, layer.tile(q), tensor(array), 0, 0, 0)
+    layer("scores", whole, layer.tile(q), Tensor.of(array), 0, 0, 0)
     for lo, hi in spans_of(N):
         seen, s = inside(lo, hi, N), layer.tile(np.zeros((R, N)))
-        layer("scores", s, layer.tile(q), tensor(array), 0, layer.spans(lo, hi), 0)
+        layer("scores", s, layer.tile(q), Tensor.of(array), 0, layer.spans(lo, hi), 0)
         np.testing.assert_array_equal(s[:R, :N][seen], whole[:R, :N][seen])
         o, each = layer.tile(np.zeros((R, D))), layer.tile(np.zeros((R, D)))
-        layer("values", o, layer.tile(p), tensor(array), 0, layer.spans(lo, hi), 0)
+        layer("values", o, layer.tile(p), Tensor.of(array), 0, layer.spans(lo, hi), 0)
         for r in range(0, R, 7):
             alone = layer.spans(np.where(np.arange(R) == r, lo, 0), np.where(np.arange(R) == r, hi, 0))
-            layer("values", each, layer.tile(p), tensor(array), 0, alone, 0)
+            layer("values", each, layer.tile(p), Tensor.of(array), 0, alone, 0)
             np.testing.assert_array_equal(o[r, :D], each[r, :D])
 
 

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from flashgen.errors import InvalidArgument
 from flashgen.expression import DEEPEST, LARGEST, Array, Expression, Scalar
 from flashgen.notation import declare, inputs, parse
-from tests.expressions import INPUTS, constant, expressions
+from tests.expressions import INPUTS, expressions
+from tests.mods import constant
 
 Q, K = (Expression("position", value=x) for x in "qk")
 SCORE = Expression("score")

@@ -13,14 +13,17 @@ from flashgen import interpret
 from flashgen.emission import emit
 from flashgen.errors import CannotEmit, InvalidArgument
 from flashgen.interpret import Violation
+from flashgen.interpret_arrays import window
 from flashgen.ir.dialect import parse
 from flashgen.ir.memory import FetchOp
+from flashgen.layouts import LAYOUTS
 from flashgen.passes.pipeline import pipeline
 from flashgen.plan.planner import plan
 from flashgen.problem import ALIGNMENTS, Problem
 from flashgen.schedule import ORDERS, Schedule
 from flashgen.targets import find
 from flashgen.targets.cpu import Avx2
+from tests import sequences
 from tests.head import refused
 from tests.modules import call, final
 from tests.strategies import make_inputs
@@ -70,6 +73,25 @@ def test_grouped_rows_and_parts_are_fetched(monkeypatch) -> None:
         with monkeypatch.context() as patch:
             got = fetched(final(problem, found), problem, (1, 4, 2, 7, 7), patch)
         assert got["k", 0, 1] == got["v", 0, 1] == set(range(7))
+
+
+@pytest.mark.parametrize("layout", [name for name in LAYOUTS if name != "dense"])
+def test_the_next_sequences_arrays_are_fetched(layout: str, monkeypatch) -> None:
+    """Where each has one key head, so that what comes next is another sequence."""
+    problem = Problem(D, DV, layout=layout)
+    x = sequences.make(problem, [(13, 13), (13, 7), (13, 11)], heads=(2, 1), computed=np.float64)
+    found: dict[str, set[bytes]] = {}
+
+    def spy(frame, op: FetchOp, array, *indices: int):
+        there, _ = window(array, indices, op.tile_type.get_shape())
+        found.setdefault(op.source.name_hint or "?", set()).update(row.tobytes() for row in array[there])
+        return interpret.fetch(frame, op, array, *indices)
+
+    monkeypatch.setitem(interpret.EFFECTS, FetchOp, spy)
+    sequences.run(final(problem, schedule()), x)
+    for part in x.parts[1:]:
+        for name, array in (("k", part.k), ("v", part.v)):
+            assert {row.tobytes() for row in array[0, 0]} <= found[f"{name}_b_next"]
 
 
 @given(
@@ -150,8 +172,8 @@ def test_a_kernel_without_it_is_another_with_the_same_arithmetic() -> None:
     target = Avx2()
     problem, whole = Problem(16, 8), target.complete(Problem(16, 8), Schedule(br=12, bc=16, fetch_ahead=True))
     kept = emit(problem, whole, target).source
-    without = emit(problem, whole, target, passes=pipeline(whole)[:-1]).source
-    assert pipeline(whole)[-1].name == "fetch-ahead"
+    without = emit(problem, whole, target, passes=pipeline(whole, problem)[:-1]).source
+    assert pipeline(whole, problem)[-1].name == "fetch-ahead"
     assert kept.count(", fetch<12, 16>(k, ") == kept.count(", fetch<12, 8>(v, ") == 2
     assert ", fetch<" not in without
 

@@ -196,7 +196,7 @@ def test_names_are_cosmetic(schedule: Schedule) -> None:
     problem = Problem(D, DV, causal="bottom-right")
     (_, start), *_, (_, end) = lowered(problem, schedule)
     bare = nameless(start.clone())
-    run(bare, lowering(schedule))
+    run(bare, lowering(schedule, problem))
     assert str(nameless(bare)) == str(nameless(end.clone()))
 
 
@@ -208,7 +208,7 @@ def test_in_any_order_a_pass_is_right_or_refuses(loops: str, lazy: bool, order: 
     module = build(problem, BR, BC)
     run(module, derivation(Schedule(loops, lazy_rescale=lazy)))
     choice = Schedule("q-outer", BR, BC, True, True, 4, True, False, 8.0, 2 * BC, fetch_ahead=True)
-    passes = lowering(choice)
+    passes = lowering(choice, problem)
     for n in order:
         with suppress(IllegalPass):
             run(module, [passes[n]])
@@ -250,7 +250,7 @@ def test_other_masks(schedule: Schedule, change: Callable[..., SSAValue]) -> Non
     """A predicate that is no interval keeps its mask, and works within a span."""
     problem = Problem(D, DV, causal="top-left")
     module = with_mask(problem, change)
-    run(module, pipeline(schedule))
+    run(module, pipeline(schedule, problem))
     left = [op.name for op in module.walk() if op.name in ("tile.mask", "tile.select")]
     assert bool(left) == (change is not window)
     for nq, nk in ((9, 13), (13, 11)):

@@ -15,15 +15,18 @@ import pytest
 from ml_dtypes import bfloat16
 
 from flashgen.interpret import flushed, steps
+from flashgen.layouts import LAYOUTS
 from flashgen.problem import Problem
 from flashgen.reference import attention, bound
 from flashgen.runtime.cpu import CpuKernel
 from flashgen.schedule import Schedule
 from flashgen.targets.avx512bf16 import Avx512Bf16
+from tests import sequences
 from tests.compiled import Build, around, call, kernel, library
 from tests.strategies import KINDS, Inputs, make_inputs
+from tests.tensor import Tensor
 from tests.test_storage_types import hard_to_round
-from tests.test_tile_layer import FIRST, C, K, R, arrays, c_argument, inside, spans_of, tensor
+from tests.test_tile_layer import FIRST, C, K, R, arrays, c_argument, inside, spans_of
 
 BUILD = Build(Avx512Bf16(), emulated=True)
 """To the bit: that a processor does what the manual says is for its maker to promise."""
@@ -161,11 +164,11 @@ def test_packing_and_reading() -> None:
                 inner[: len(array[first : first + rows])] = array[first : first + rows]
                 want = pairs(inner.T if name == "pack_keys" else inner).view(np.uint16)
                 got = np.full(want.size + 99, 0x7FFF, np.uint16)
-                run(name, got, tensor(array), first)
+                run(name, got, Tensor.of(array), first)
                 np.testing.assert_array_equal(got[: want.size], want.ravel())
                 assert (got[want.size :] == 0x7FFF).all()
             left = padded(np.full((R, K), 5, bfloat16))
-            run("read_left", left, tensor(keys), first)
+            run("read_left", left, Tensor.of(keys), first)
             count = min(80 - first, R)
             np.testing.assert_array_equal(left[:count, :K], keys[first : first + R])
             np.testing.assert_array_equal(left[count:R, :K], 0)
@@ -175,7 +178,7 @@ def test_rows_of_keys_an_even_number_apart_go_by_squares() -> None:
     """47 numbers to a row, as above, keep to single ones; 48 do not."""
     keys = np.random.default_rng(4).normal(size=(80, K + 1)).astype(bfloat16)[:, :K]
     got = np.zeros((3, 24, 32, 2), bfloat16)
-    run("pack_keys", got, tensor(keys), 1)
+    run("pack_keys", got, Tensor.of(keys), 1)
     np.testing.assert_array_equal(got, pairs(keys[1 : 1 + C].T))
 
 
@@ -235,6 +238,16 @@ def test_hostile_sizes(nq: int, nk: int) -> None:
     x = make_inputs(PROBLEM, "plain", (1, 2, 1, nq, nk), 0.25, seed=8)
     for tested in made():
         checked(tested, x)
+
+
+@pytest.mark.parametrize("layout", [name for name in LAYOUTS if name != "dense"])
+def test_sequences(layout: str) -> None:
+    """Packed and in pages: those of 3 rows are never evenly spaced for a square, those of 16 always."""
+    tested = kernel(BUILD, replace(PROBLEM, layout=layout), ALIKE[0])
+    for page in (3, 16):
+        x = sequences.make(tested.problem, [(NQ, NK), (NQ, 0), (NQ, 1), (NQ, 40)], kind="hidden", page=page)
+        sequences.call(tested, x)
+        x.check(products="bfloat16")
 
 
 def test_one_visible_key_gives_its_value_to_the_bit() -> None:

@@ -16,6 +16,7 @@ from flashgen.passes.base import TilePass
 from flashgen.passes.edit import insert_before
 from flashgen.passes.pipeline import OWN, parse_passes, pipeline, run
 from flashgen.passes.sink_loads import SinkLoadsPass
+from flashgen.problem import Problem
 from flashgen.schedule import Schedule
 from tests.head import HEAD, head, refused
 
@@ -26,6 +27,7 @@ from tests.head import HEAD, head, refused
         ("interchang", "no pass is called 'interchang'; known: group-rows, lazy-rescale, sink-loads"),
         ("pack", "pack requires argument"),
         ("pack{panel=x}", "panel"),
+        ("fuse-sweeps{apart=1}", "pass 'fuse-sweeps' has apart of type bool"),
         ("pack{panel=16,width=3}", "width"),
         ("interchange{x=1}", "x"),
         ("interchange,,", "passes 'interchange,,'"),
@@ -44,7 +46,7 @@ def test_a_panel_is_at_least_one_column():
 
 def test_a_pipeline_needs_every_field():
     with pytest.raises(InvalidArgument, match="fills its open fields first"):
-        pipeline(Schedule(br=4))
+        pipeline(Schedule(br=4), Problem(8))
 
 
 OPTIONS = {

@@ -23,8 +23,8 @@ from flashgen.runtime.cuda import TENSOR, CudaKernel, pack
 from flashgen.runtime.cuda_arrays import look_anywhere
 from flashgen.targets import find
 from tests.cuda_on_cpu.cupy_double import Double
-from tests.cuda_on_cpu.runner import Tensor
 from tests.cuda_on_cpu.test_attention import BR, DV, SHARED_BYTES, SOURCE, D, check
+from tests.tensor import Tensor
 
 PROBLEM = Problem(D, DV)
 HEADS = (Trips("B"), Trips("Hkv"), Trips("group"))

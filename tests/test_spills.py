@@ -80,6 +80,15 @@ def test_blocks_stay_in_registers(target: Cpu, problem: Problem, schedule: Sched
     assert not spills(product_loops(target, problem, schedule, tmp_path))
 
 
+@pytest.mark.parametrize("target", TARGETS, ids=lambda t: t.name)
+def test_blocks_of_kernels_that_fetch_stay_in_registers(target: Cpu, tmp_path: Path) -> None:
+    """What is fetched is fetched between blocks."""
+    schedule = replace(FA2, fetch_ahead=True)
+    problem = Problem(64, causal=ALIGNMENTS[1])
+    assert ", fetch<" in emission.emit(problem, schedule, target).source
+    assert not spills(product_loops(target, problem, schedule, tmp_path))
+
+
 @pytest.mark.parametrize("head_dim, causal", [(64, ALIGNMENTS[1]), (128, None)])
 def test_blocks_of_pairs_stay_in_registers(head_dim: int, causal: str | None, tmp_path: Path) -> None:
     """And take two steps an instruction: no block multiplies floats any more."""

@@ -66,7 +66,8 @@ TABLES = {
     "s.attrs.predicate": "comparisons",
     "s.attrs.among": "barriers",
     "problem.computed": "types of numbers, and the largest",
-    "problem.dtype": "types of numbers, and the headers that bring them",
+    "problem.dtype": "types of numbers",
+    "dtype": "the headers that bring a type",
     "problem.causal": "which keys the checking program's own definition sees",
 }
 """What is looked up in a literal dict or list, which is a condition too."""

@@ -16,6 +16,7 @@ from flashgen.problem import Problem
 from flashgen.runtime.tensors import address
 from tests.compiled import TARGETS, Build, around, library
 from tests.strategies import STORAGE
+from tests.tensor import Tensor
 
 R, K, C = 31, 47, 75
 """Rows, contraction and columns: no multiples of anything, more than two register blocks."""
@@ -86,15 +87,6 @@ NEAR = {"float32": {"rtol": 1e-7, "atol": 1e-4}, "float64": {"rtol": 1e-16, "ato
 """What sums in each type may be off by."""
 EACH = pytest.mark.parametrize("layer", [*product(BUILDS, COMPUTED)], indirect=True, ids=variant)
 EACH_TYPE = pytest.mark.parametrize("layer", [*product(BUILDS, STORAGE)], indirect=True, ids=variant)
-
-
-class Tensor(ctypes.Structure):
-    _fields_ = (("data", ctypes.c_void_p), ("size", ctypes.c_int64 * 4), ("stride", ctypes.c_int64 * 4))
-
-
-def tensor(a: np.ndarray) -> Tensor:
-    pad = [0] * (4 - a.ndim)
-    return Tensor(address(a), (*a.shape, *pad), (*(s // a.itemsize for s in a.strides), *pad))
 
 
 def c_argument(a: np.ndarray | Tensor | int) -> object:
@@ -286,7 +278,7 @@ def test_packing(layer: Layer) -> None:
                 inner[: len(array[first : first + rows])] = array[first : first + rows]
                 want = layer.panels(inner.T if name == "pack_keys" else inner)
                 got = np.full(want.size + 99, np.nan, layer.real)
-                layer(name, got, tensor(array), first)
+                layer(name, got, Tensor.of(array), first)
                 np.testing.assert_array_equal(got[: want.size], want.ravel())
                 assert np.isnan(got[want.size :]).all()
 
@@ -302,13 +294,13 @@ def test_reading_and_writing(layer: Layer) -> None:
         inside_rows = min(80 - first, R)
         for array in arrays(layer.dtype, 80, C):
             t = layer.tile(np.full((R, C), 5))
-            layer("read_tile", t, tensor(array), first)
+            layer("read_tile", t, Tensor.of(array), first)
             np.testing.assert_array_equal(t[:inside_rows, :C], array[first : first + R])
             np.testing.assert_array_equal(t[inside_rows:R, :C], 0)
             check_write(layer, array, first, rng.normal(size=(R, C)).astype(layer.real), "tile")
         for array in [column for a in arrays(layer.dtype, 80, 3) for column in a.T[:1]]:
             t = layer.per_row(np.full(R, 5))
-            layer("read_rows", t, tensor(array), first)
+            layer("read_rows", t, Tensor.of(array), first)
             np.testing.assert_array_equal(t[:inside_rows], array[first : first + R])
             np.testing.assert_array_equal(t[inside_rows:R], 0)
             check_write(layer, array, first, rng.normal(size=R).astype(layer.real), "rows")
@@ -324,7 +316,7 @@ def check_write(layer: Layer, array: np.ndarray, first: int, values: np.ndarray,
     ):
         before, want = base.copy(), array.copy()
         want[first : first + R] = wanted[: 80 - first]
-        layer(name, *arguments, tensor(array), first)
+        layer(name, *arguments, Tensor.of(array), first)
         np.testing.assert_array_equal(array, want)
         bits = f"u{base.itemsize}"
         assert np.count_nonzero(base.view(bits) != before.view(bits)) <= want[first : first + R].size

@@ -10,7 +10,7 @@ that of numbers, for whoever wants to know what a kernel will visit (keys.py).
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
@@ -18,8 +18,8 @@ from xdsl.dialects import arith
 from xdsl.dialects.builtin import IntegerAttr
 from xdsl.ir import Operation, SSAValue
 
-from flashgen.analysis.linear import Linear, inside
-from flashgen.analysis.predicate import excess
+from flashgen.analysis.linear import inside
+from flashgen.analysis.predicate import conjuncts, excess, upper_bound
 from flashgen.ir.memory import ElementOp
 from flashgen.ir.regions import MaskOp
 from flashgen.ir.types import i1, index, shape_of
@@ -237,22 +237,14 @@ def is_false(v: SSAValue) -> bool:
     return isinstance(op, arith.ConstantOp) and isinstance(op.value, IntegerAttr) and op.value.value.data == 0
 
 
-def conjuncts(v: SSAValue) -> Iterator[SSAValue]:
-    """What has to hold for v to hold."""
-    if isinstance(v.owner, arith.AndIOp):
-        yield from conjuncts(v.owner.lhs)
-        yield from conjuncts(v.owner.rhs)
-    else:
-        yield v
-
-
 def bound_of(v: SSAValue, mask: MaskOp) -> tuple[SSAValue, SSAValue] | None:
     """(position, n) where v says that the row, or the column, is less than n, which comes from outside."""
     form = excess(v, mask)
+    if form is None:
+        return None
     for position in mask.body.block.args:
-        c, rest = form.without(position) if form is not None else (0, Linear())
-        if c == 1 and rest.constant == 1 and list(rest.terms.values()) == [-1]:
-            (limit,) = rest.terms
+        limit, distance = upper_bound(form, position) or (None, 0)
+        if limit is not None and distance == 1:
             return None if inside(limit, mask) else (position, limit)
     return None
 

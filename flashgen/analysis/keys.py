@@ -18,6 +18,7 @@ from xdsl.ir import Operation, SSAValue
 
 from flashgen.analysis.intervals import Arithmetic, classes
 from flashgen.analysis.linear import inside, linear, step_of
+from flashgen.analysis.numbers import ORDERINGS, lookup, quotient
 from flashgen.analysis.ranges import evaluate, parts
 from flashgen.ir.memory import ElementOp
 from flashgen.ir.regions import MaskOp
@@ -129,19 +130,6 @@ def number_of(v: SSAValue, symbols: Symbols) -> int:
     return symbols[v] if v in symbols else evaluate(linear(v), symbols)
 
 
-def lookup(array: NDArray[Any], at: Sequence[Any]) -> NDArray[Any]:
-    """Elements of an array; 0 beyond its bounds."""
-    padded = np.pad(array, 1)
-    return padded[tuple(np.clip(np.asarray(i) + 1, 0, n + 1) for i, n in zip(at, array.shape, strict=True))]
-
-
-def quotient(a: Any, b: Any) -> Any:
-    """Rounded down; 0 where b is 0."""
-    return np.where(np.equal(b, 0), 0, np.floor_divide(a, np.where(np.equal(b, 0), 1, b)))[()]
-
-
-ORDERINGS = (np.equal, np.not_equal, np.less, np.less_equal, np.greater, np.greater_equal)
-"""By arith.cmpi's encoding."""
 NUMBERS: dict[type[Operation], Callable[..., Any]] = {
     arith.AddiOp: np.add,
     arith.SubiOp: np.subtract,

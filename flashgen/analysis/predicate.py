@@ -6,6 +6,7 @@ not understood, and taken as possibly true.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from xdsl.dialects import arith
@@ -32,6 +33,21 @@ def excess(v: SSAValue, mask: MaskOp) -> Linear | None:
     args = mask.body.block.args
     known = all(s in args or not inside(s, mask) or period(s, mask) is not None for s in form.terms)
     return form if known else None
+
+
+def conjuncts(v: SSAValue) -> Iterator[SSAValue]:
+    """What has to hold for v to hold."""
+    if isinstance(v.owner, arith.AndIOp):
+        yield from conjuncts(v.owner.lhs)
+        yield from conjuncts(v.owner.rhs)
+    else:
+        yield v
+
+
+def upper_bound(form: Linear, position: SSAValue) -> tuple[SSAValue, int] | None:
+    """(n, distance) where form <= 0 says position + distance <= n, and nothing else; None of other forms."""
+    c, rest = form.without(position)
+    return (next(iter(rest.terms)), rest.constant) if c == 1 and [*rest.terms.values()] == [-1] else None
 
 
 def period(v: SSAValue, mask: MaskOp) -> SSAValue | None:

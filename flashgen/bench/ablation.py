@@ -52,19 +52,19 @@ MICRO_TILES, RESCALE_SKIP = "micro-tiles", "rescale-skip"
 def switches(problem: Problem, target: Cpu) -> list[str]:
     """What can be switched off: fields, each pass that no field alone decides on, parts of the target."""
     schedule = target.complete(problem, FA2)
-    gone = sorted((decided_by(field, schedule) for field in OFF), key=len)
+    gone = sorted((decided_by(field, schedule, problem) for field in OFF), key=len)
     decided: set[str] = set()
     for names in gone:
         left = names - decided - REFINING
         decided |= left if len(left) == 1 else set()
-    passes = [p.name for p in pipeline(schedule) if p.name not in decided]
+    passes = [p.name for p in pipeline(schedule, problem) if p.name not in decided]
     return [*OFF, *passes, *PARTS]
 
 
-def decided_by(field: str, schedule: Schedule) -> set[str]:
+def decided_by(field: str, schedule: Schedule, problem: Problem) -> set[str]:
     """The passes that do not run with this field switched off."""
-    kept = {p.name for p in pipeline(replace(schedule, **OFF[field]))}
-    return {p.name for p in pipeline(schedule)} - kept
+    kept = {p.name for p in pipeline(replace(schedule, **OFF[field]), problem)}
+    return {p.name for p in pipeline(schedule, problem)} - kept
 
 
 class Ablated(Peer):
@@ -107,7 +107,7 @@ class Ablated(Peer):
         elif self.switch in PARTS:
             target = PARTS[self.switch](target)
         elif self.switch:
-            passes = without(pipeline(schedule), self.switch)
+            passes = without(pipeline(schedule, problem), self.switch)
         return emission.emit(problem, schedule, target, passes=passes), target
 
 

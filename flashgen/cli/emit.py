@@ -177,7 +177,7 @@ def module_text(
     """
     from flashgen.passes.pipeline import lower, pipeline
 
-    names = ["build", *(p.name for p in pipeline(schedule))]
+    names = ["build", *(p.name for p in pipeline(schedule, problem))]
     if after is not None and after not in names:
         raise InvalidArgument("print_ir_after", repr(after), f"this kernel has {', '.join(names)}")
     wanted = after or names[-1]

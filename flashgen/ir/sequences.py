@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from xdsl.dialects import memref
 from xdsl.dialects.builtin import DYNAMIC_INDEX, IndexType, MemRefType, StridedLayoutAttr
-from xdsl.ir import Block, SSAValue
+from xdsl.ir import Block, Operation, SSAValue
 from xdsl.irdl import IRDLOperation, irdl_op_definition, operand_def, result_def, traits_def
 from xdsl.traits import Pure
 
@@ -27,7 +27,7 @@ class SequenceOp(IRDLOperation):
 
     It has the rows from starts[b] up to starts[b + 1]: nothing but these may be touched, and of different
     sequences they are different rows, since a caller's starts never fall and end within the array. Nothing is
-    copied; the source is touched in no other way, and nobody stores the starts.
+    copied; the source is touched in no other way (what is fetched is not), and nobody stores the starts.
     """
 
     name = "tile.sequence"
@@ -97,13 +97,22 @@ def one_of(source: SSAValue, shape: Sequence[int]) -> MemRefType:
 
 
 def check_result(op: SequenceOp | PagesOp, shape: Sequence[int]) -> None:
-    """The result is of that shape and typed as the array, which is an argument that nothing else touches."""
+    """The result is of that shape and typed as the array, which is an argument that nothing else touches.
+
+    A sequence that is fetched, and nothing else, is not touched by that.
+    """
     same = shape_of(op.result) == tuple(shape) and element_of(op.result) == element_of(op.source)
     check(same, f"{op.name}: the result is a batch of one, typed as the array")
     check(isinstance(op.source.owner, Block), f"{op.name}: its array is no argument")
     others = [use.operation for use in op.source.uses if use.operation is not op]
-    alone = all(isinstance(other, memref.DimOp) for other in others)
+    alone = fetched(op) or all(isinstance(other, memref.DimOp) or fetched(other) for other in others)
     check(alone, f"{op.name}: its array is touched in another way too")
+
+
+def fetched(op: Operation) -> bool:
+    """Whether it is a sequence that has no use but to be fetched."""
+    users = {use.operation.name for use in op.results[0].uses} if op.results else set()
+    return isinstance(op, SequenceOp | PagesOp) and users == {"tile.fetch"}
 
 
 def check_table(op: SequenceOp | PagesOp, table: SSAValue, rank: int) -> None:

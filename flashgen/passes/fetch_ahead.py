@@ -24,7 +24,8 @@ fetched beside the products of the one before, for each tile of queries as many 
 has; and so is what it is about to write. With fewer queries than keys these are the first keys alone. Where a
 head's arrays do not fit the caches, it costs a fetch or two a register block, and gains nothing.
 
-Legal because tile.fetch has no effect on values. Behind the last position comes one of the array's, too.
+Legal because tile.fetch has no effect on values. Behind the last position comes one of the array's, too. Of
+sequences of different lengths the next iteration may have the next one's arrays: these are then fetched.
 
 Not handled: kernels that do not pack in front of other loops; steps of the outer loop other than 1; rows
 that tile.group_rows numbers, which are not fetched.
@@ -116,10 +117,10 @@ class FetchAheadPass(TilePass[Ahead]):
             rows = shape_of(place.dots[0].result)[0]
             fetches: list[FetchOp] = []
             for op in (*place.later, *place.now):
-                moved = op in place.later
-                indices = [later(v, behind, match.outer) if moved else v for v in op.indices]
+                known = behind if op in place.later else {}
+                array, *indices = (later(v, known, match.outer) for v in (op.memref, *op.indices))
                 indices[-2] = place.rows
-                fetches.append(FetchOp(op.memref, indices, tile(rows, shape_of(op.tile)[1])))
+                fetches.append(FetchOp(array, indices, tile(rows, shape_of(op.tile)[1])))
             count = len(place.dots)
             for n, dot in enumerate(place.dots):
                 insert_before(dot, *fetches[n::count])
@@ -163,13 +164,14 @@ def successor(outer: scf.ParallelOp) -> dict[SSAValue, SSAValue]:
 
 
 def later(v: SSAValue, known: dict[SSAValue, SSAValue], outer: Operation) -> SSAValue:
-    """What v, an index of an array, is in the next iteration."""
+    """What v, an array or an index of one, is in the next iteration: where sequences differ in length, an
+    array is another sequence's."""
     found = copied(v, known, outer)
     return found if found is v or found.name_hint else named(f"{v.name_hint or 'n'}_next", found)
 
 
 def copied(v: SSAValue, known: dict[SSAValue, SSAValue], outer: Operation) -> SSAValue:
-    """v, an index, where the known values are others; what it is made of is computed anew behind it."""
+    """v where the known values are others; what it is made of is computed anew behind it."""
     if v in known or not inside(v, outer) or not isinstance(v.owner, Operation):
         return known.get(v, v)
     op = v.owner

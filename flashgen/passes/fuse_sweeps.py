@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from xdsl.dialects import arith, math
+from xdsl.dialects import arith
 from xdsl.dialects.builtin import ModuleOp, TensorType
 from xdsl.ir import Block, Operation, Region, SSAValue
 
@@ -32,25 +32,7 @@ from flashgen.ir.regions import SweepOp, YieldOp
 from flashgen.ir.types import element_of, shape_of
 from flashgen.passes.base import TilePass
 from flashgen.passes.edit import erase, insert_before, remove_dead
-from flashgen.passes.patterns import unbroadcast
-
-ELEMENTWISE = (
-    arith.AddfOp,
-    arith.SubfOp,
-    arith.MulfOp,
-    arith.DivfOp,
-    arith.MaximumfOp,
-    arith.MinimumfOp,
-    arith.AndIOp,
-    arith.OrIOp,
-    math.AbsFOp,
-    math.ExpOp,
-    math.Exp2Op,
-    math.LogOp,
-    math.TanhOp,
-    CompareOp,
-    SelectOp,
-)
+from flashgen.passes.patterns import ELEMENTWISE, unbroadcast
 
 
 @dataclass(frozen=True)

@@ -39,7 +39,7 @@ from flashgen.ir.compute import DotOp, PackOp
 from flashgen.ir.memory import Access, GroupRowsOp, LoadOp, extents
 from flashgen.ir.provenance import claim
 from flashgen.ir.regions import MaskOp, RowSpanOp
-from flashgen.ir.sequences import PagesOp, SequenceOp
+from flashgen.ir.sequences import SequenceOp
 from flashgen.ir.types import shape_of
 from flashgen.passes.base import TilePass
 from flashgen.passes.edit import erase, insert_before, remove_dead, swap
@@ -256,7 +256,7 @@ def sequences(numbers: Sequence[arith.AddiOp]) -> list[SSAValue]:
     """The arrays, of those that these numbers are heads of, that are one sequence of many."""
     touching = [use.operation for number in numbers for use in number.result.uses]
     arrays = [op.memref for op in touching if isinstance(op, Access)]
-    return [array for array in arrays if isinstance(array.owner, SequenceOp | PagesOp)]
+    return [array for array in arrays if isinstance(array.owner, SequenceOp)]
 
 
 def counts_heads(group: Group, array: SSAValue) -> bool:

@@ -28,7 +28,6 @@ from xdsl.ir import Block, Operation, Region, SSAValue, Use
 
 from flashgen.analysis.linear import Linear
 from flashgen.analysis.predicate import Bound, Extreme, Interval, period, visible_columns
-from flashgen.ir.compare import CompareOp
 from flashgen.ir.compute import DotOp, RowMaxOp, RowReduction, RowSumOp, SelectOp
 from flashgen.ir.construct import add, named
 from flashgen.ir.regions import MaskOp, RowSpanOp, YieldOp
@@ -37,6 +36,7 @@ from flashgen.passes.arithmetic import choose, emit_all, emit_bound
 from flashgen.passes.base import TilePass
 from flashgen.passes.edit import insert_before, remove_dead, shared_index, swap
 from flashgen.passes.patterns import (
+    ELEMENTWISE,
     is_above,
     is_finite_guard,
     masks_of,
@@ -46,22 +46,6 @@ from flashgen.passes.patterns import (
     unrounded,
 )
 
-ELEMENTWISE = (
-    arith.AddfOp,
-    arith.SubfOp,
-    arith.MulfOp,
-    arith.DivfOp,
-    arith.MaximumfOp,
-    arith.MinimumfOp,
-    arith.AndIOp,
-    arith.OrIOp,
-    math.AbsFOp,
-    math.ExpOp,
-    math.LogOp,
-    math.TanhOp,
-    CompareOp,
-    SelectOp,
-)
 EXPONENTIALS = (math.ExpOp, math.Exp2Op)
 
 

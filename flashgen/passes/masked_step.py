@@ -6,8 +6,6 @@ values on), and the mask serves only to select and in products' `where`, for whi
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from xdsl.dialects import arith, scf
 from xdsl.ir import Operation, SSAValue
 
@@ -16,7 +14,7 @@ from flashgen.analysis.extents import extent, length
 from flashgen.analysis.linear import Linear, induction, linear
 from flashgen.analysis.neutral import disturbed
 from flashgen.analysis.padding import cut_dimensions, may_be_cut
-from flashgen.analysis.predicate import excess
+from flashgen.analysis.predicate import conjuncts, excess, upper_bound
 from flashgen.ir.compute import DotOp, SelectOp
 from flashgen.ir.memory import LoadOp, extents
 from flashgen.ir.regions import MaskOp
@@ -76,22 +74,12 @@ def bounded(load: LoadOp, dimension: int, mask: MaskOp) -> bool:
     for position, origin, size in tile:
         start = linear(load.indices[dimension])
         if start == linear(origin) and extents(load)[dimension] <= size:
-            return any(is_bound(form, position, limit) for form in conjuncts(mask.predicate, mask))
+            forms = (excess(v, mask) for v in conjuncts(mask.predicate))
+            return any(is_bound(form, position, limit) for form in forms if form is not None)
     return False
 
 
 def is_bound(form: Linear, position: SSAValue, limit: object) -> bool:
     """Whether form <= 0 says that the position is below an array's extent."""
-    c, rest = form.without(position)
-    if c != 1 or rest.constant < 1 or list(rest.terms.values()) != [-1]:
-        return False
-    return length(next(iter(rest.terms))) == limit
-
-
-def conjuncts(v: SSAValue, mask: MaskOp) -> Iterator[Linear]:
-    """The orderings that hold wherever v does."""
-    if isinstance(v.owner, arith.AndIOp):
-        yield from conjuncts(v.owner.lhs, mask)
-        yield from conjuncts(v.owner.rhs, mask)
-    elif (form := excess(v, mask)) is not None:
-        yield form
+    found = upper_bound(form, position)
+    return found is not None and found[1] >= 1 and length(found[0]) == limit

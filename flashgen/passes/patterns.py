@@ -4,13 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from xdsl.dialects import arith, scf
+from xdsl.dialects import arith, math, scf
 from xdsl.dialects.builtin import FloatAttr, ModuleOp, TensorType
 from xdsl.ir import Block, Operation, SSAValue, Use
 
-from flashgen.ir.compute import BroadcastOp, DotOp, ReplaceOp
+from flashgen.ir.compare import CompareOp
+from flashgen.ir.compute import BroadcastOp, DotOp, ReplaceOp, SelectOp
 from flashgen.ir.regions import MaskOp
 from flashgen.ir.types import NEG_INF, element_of, i1
+
+ELEMENTWISE = (
+    arith.AddfOp,
+    arith.SubfOp,
+    arith.MulfOp,
+    arith.DivfOp,
+    arith.MaximumfOp,
+    arith.MinimumfOp,
+    arith.AndIOp,
+    arith.OrIOp,
+    math.AbsFOp,
+    math.ExpOp,
+    math.Exp2Op,
+    math.LogOp,
+    math.TanhOp,
+    CompareOp,
+    SelectOp,
+)
+"""What scores and weights are made of, element by element."""
 
 
 def unbroadcast(v: SSAValue) -> SSAValue:

@@ -50,7 +50,7 @@ from xdsl.utils.arg_spec import ArgSpec, parse_pipeline
 from xdsl.utils.exceptions import ArgSpecParseError
 
 from flashgen.build import build
-from flashgen.build_expression import Mods
+from flashgen.build_expression import Traits
 from flashgen.errors import InvalidArgument, ParseFailure
 from flashgen.ir.dialect import context, verify
 from flashgen.ir.provenance import sign
@@ -134,33 +134,34 @@ def derivation(schedule: Schedule) -> list[ModulePass]:
     ]
 
 
-def lowering(schedule: Schedule, problem: Problem | None = None) -> list[ModulePass]:
-    """From an algorithm to the operations that templates spell well. problem: None for one without mask and
-    score."""
-    mods = Mods.of(problem)
+def lowering(schedule: Schedule, problem: Problem) -> list[ModulePass]:
+    """From an algorithm to the operations that templates spell well."""
+    traits = Traits.of(problem)
     return [
         Base2Pass(),
         *([RescaleThresholdPass(schedule.rescale_threshold)] if schedule.rescale_threshold else []),
         *([ReciprocalPass()] if schedule.lazy_rescale else []),
         *([NarrowProductsPass()] if schedule.products == "bfloat16" else []),
-        *([FoldScalePass()] if mods.reads_score else []),
+        *([FoldScalePass()] if traits.reads_score else []),
         NanInSumPass(),
         *([PackPass(schedule.panel)] if schedule.panel else []),
         *([HoistPacksPass()] if schedule.hoist_packs else []),
         *([SplitKeysPass(schedule.split_keys)] if schedule.split_keys else []),
         *([CausalSkipPass()] if schedule.causal_skip else []),
-        *([SkipTilesPass()] if schedule.causal_skip and mods.asks_data else []),
+        *([SkipTilesPass()] if schedule.causal_skip and traits.asks_data else []),
         MaskToSpansPass(),
         FuseSweepsPass(),
         AccumulatePass(),
         ParallelLoopsPass(),
-        *([FetchAheadPass()] if schedule.fetch_ahead and mods.reads_score else []),
+        *([FetchAheadPass()] if schedule.fetch_ahead and traits.reads_score else []),
     ]
 
 
-def pipeline(schedule: Schedule, problem: Problem | None = None) -> list[ModulePass]:
-    """The passes that carry out a schedule, in canonical order. problem: None for one without mask and score.
-    Raises InvalidArgument if a field is open."""
+def pipeline(schedule: Schedule, problem: Problem) -> list[ModulePass]:
+    """The passes that carry out a schedule of this problem's kernel, in canonical order.
+
+    Raises InvalidArgument if a field is open.
+    """
     if not schedule.complete:
         raise InvalidArgument("schedule", schedule, "Target.complete fills its open fields first")
     return [*derivation(schedule), *lowering(schedule, problem)]
@@ -225,7 +226,7 @@ TYPES = {bool: "true or false", int: "a whole number", float | int: "a number"}
 
 
 def make_pass(spec: ArgSpec) -> ModulePass:
-    """The pass of that name with those options. Raises ParseFailure, or ValueError for an option's value."""
+    """The pass of that name with those options. Raises ParseFailure, or InvalidArgument for a value."""
     if spec.name not in REGISTRY:
         raise ParseFailure(f"no pass is called {spec.name!r}; known: {', '.join(REGISTRY)}")
     kind = REGISTRY[spec.name]

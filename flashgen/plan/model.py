@@ -6,7 +6,7 @@ made from the final module alone, so a kernel's text follows from its IR.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -110,16 +110,35 @@ class Statement:
 
 @dataclass
 class KernelPlan:
-    """A kernel: its arguments, its scratch buffers, and its statements."""
+    """A kernel: its arguments, its scratch buffers, and its statements.
+
+    unread: the numbers among its arguments that nothing reads.
+    """
 
     params: list[Operand]
     buffers: list[Buffer]
     body: list[Statement]
+    unread: list[Operand] = field(default_factory=list)
 
     @property
     def operations(self) -> frozenset[str]:
         """The names of its statements' operations."""
         return frozenset(statement.op for statement in walk(self.body))
+
+    @property
+    def numbers(self) -> frozenset[str]:
+        """The names of operations on single numbers, where they do not make an index: a truth value, a float.
+
+        A sweep's are not among them: they are done to its elements.
+        """
+        return spelled_as(walk_outside(self.body, "tile_sweep"), ("scalar",))
+
+    @property
+    def elements(self) -> frozenset[str]:
+        """The names of operations on elements of tiles, in a sweep or alone."""
+        sweeps = (s for sweep in walk(self.body) if sweep.op == "tile_sweep" for s in walk(sweep.body))
+        alone = spelled_as(walk(self.body), ("elementwise",))
+        return alone | spelled_as(sweeps, ("scalar",))
 
     @property
     def arrays(self) -> list[Statement]:
@@ -141,6 +160,19 @@ class KernelPlan:
     def scratch_bytes(self) -> int:
         """Scratch memory of one thread, or of one block."""
         return max((b.offset + b.bytes for b in self.buffers), default=0)
+
+
+def spelled_as(statements: Iterable[Statement], forms: tuple[Form, ...]) -> frozenset[str]:
+    """The names of the operations of these forms whose result is no index."""
+    return frozenset(s.op for s in statements if s.form in forms and s.outs[0].element != "index")
+
+
+def walk_outside(statements: list[Statement], op: str) -> Iterator[Statement]:
+    """Every statement but those of the regions of ``op``."""
+    for s in statements:
+        yield s
+        if s.op != op:
+            yield from walk_outside(s.body, op)
 
 
 def walk(statements: list[Statement]) -> Iterator[Statement]:

@@ -46,9 +46,11 @@ class Planner:
         self._stored, self._reads_in_place = stored(function), layout.in_place
 
     def plan(self) -> KernelPlan:
-        params = [self._at.local(arg) for arg in self._function.body.block.args]
+        args = self._function.body.block.args
+        params = [self._at.local(arg) for arg in args]
         body = self._block(self._function.body.block)
-        return KernelPlan(params, self._at.buffers, body)
+        unread = [self._at[arg] for arg in args if self._at[arg].kind == "scalar" and not list(arg.uses)]
+        return KernelPlan(params, self._at.buffers, body, unread)
 
     def _block(self, block: Block) -> list[Statement]:
         return [s for op in block.ops for s in self._stamped(op)]

@@ -9,9 +9,12 @@ from xdsl.traits import IsTerminator
 
 from flashgen.ir.compare import PREDICATES, CompareOp
 from flashgen.ir.compute import HoldOp, ReplaceOp
-from flashgen.ir.regions import MaskOp
+from flashgen.ir.regions import MaskOp, RowSpanOp, SweepOp
 from flashgen.plan.model import Operand
 from flashgen.plan.storage import element_name
+
+EACH = (MaskOp, RowSpanOp, SweepOp)
+"""Operations whose region is done for each row, or each element."""
 
 
 def level_of(op: Operation) -> int:
@@ -30,10 +33,11 @@ def level_of(op: Operation) -> int:
 
 
 def crosses(op: Operation) -> bool:
-    """Whether op is done less often than what reads it."""
-    if not isinstance(op.parent_op(), MaskOp):
-        return False
-    return any(level_of(use.operation) != level_of(op) for use in op.results[0].uses)
+    """Whether op is done less often than what reads it in a region, which is done for each row or element."""
+    readers = [use.operation for use in op.results[0].uses]
+    if any(isinstance(r.parent_op(), EACH) and r.parent is not op.parent for r in readers):
+        return True
+    return isinstance(op.parent_op(), MaskOp) and any(level_of(r) != level_of(op) for r in readers)
 
 
 def attributes(op: Operation) -> dict[str, object]:

@@ -11,15 +11,6 @@ INLINE void step(Block<M, NV> &block, const bfloat16 *a, isize a_stride, const b
   }
 }
 
-// The columns [lo, hi) of the left side that row r takes.
-struct Taken {
-  isize lo, hi;
-};
-template <isize K, isize R> INLINE Taken taken(const Over<R> &part, isize r) {
-  return {part.span.lo(r), part.span.hi(r)};
-}
-template <isize K, class Part> INLINE Taken taken(const Part &, isize) { return {0, K}; }
-
 // A step at column k for the rows that take both columns, or one: there the other is 0 on both sides, for 0 times
 // a NaN is none.
 template <isize K, int M, int NV, class Part>

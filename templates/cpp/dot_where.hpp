@@ -12,26 +12,22 @@ template <isize P, isize K, isize W> INLINE bool finite(Panels<P, K, W> b) {
   return all_finite;
 }
 
-// The steps of the contraction that a row takes by its span.
-INLINE isize first_step(const Everything &, isize) { return 0; }
-template <isize K> INLINE isize end_step(const Everything &, isize) { return K; }
-template <isize K, isize R> INLINE isize end_step(const Over<R> &part, isize r) { return part.span.hi(r); }
-template <isize R> INLINE isize first_step(const Over<R> &part, isize r) { return part.span.lo(r); }
-
 template <bool accumulate, isize R, isize C, isize SO, isize K, isize SA, isize P, isize W, isize SM, class Part,
           class... Ahead>
 INLINE void product(Tile<R, C, SO> out, Tile<R, K, SA> a, Panels<P, K, W> b, const Part &part, Mask<R, K, SM> seen,
                     const Ahead &...ahead) {
   if (finite(b)) return product<accumulate>(out, a, b, part, ahead...);
-  for (isize r = 0; r < R; ++r)
+  for (isize r = 0; r < R; ++r) {
+    const Taken t = taken<K>(part, r);
     for (isize n = 0; n < P; ++n) {
       Block<1, W / lanes> block;
       if (accumulate)
         block.load_from(out.at(r, n * W), SO);
       else
         block.clear();
-      for (isize k = first_step(part, r); k < end_step<K>(part, r); ++k)
+      for (isize k = t.lo; k < t.hi; ++k)
         if (*seen.at(r, k)) block.step(a.at(r, k), SA, b.p + (n * K + k) * W);
       block.store_to(out.at(r, n * W), SO);
     }
+  }
 }

@@ -12,7 +12,8 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from tests.cuda_on_cpu.runner import ATTENTION, TENSOR, CudaOnCpu, Report, Tensor
+from tests.cuda_on_cpu.runner import ATTENTION, TENSOR, CudaOnCpu, Report
+from tests.tensor import Tensor
 
 
 class CompileException(Exception):

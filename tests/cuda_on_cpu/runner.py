@@ -25,24 +25,13 @@ import numpy as np
 from numpy.lib.array_utils import byte_bounds
 
 from tests.cuda_on_cpu.build import DYNAMIC_CAPACITY, TENSOR, build_library, line_of
+from tests.tensor import Tensor
 
 POLICIES = ("in-order", "random", "warp-priority")
 # The contract of an emitted attention kernel: q, k, v are read, o, lse and the workspace written.
 ATTENTION = (f"const {TENSOR}",) * 3 + (TENSOR,) * 2 + ("float", "float *")
 _one_launch_at_a_time = threading.Lock()
 SCALARS = {"float": ctypes.c_float, "int": ctypes.c_int, "long long": ctypes.c_longlong}
-
-
-class Tensor(ctypes.Structure):
-    """flashgen_tensor: a strided array of up to four dimensions; strides count elements."""
-
-    _fields_ = (("data", ctypes.c_void_p), ("size", ctypes.c_int64 * 4), ("stride", ctypes.c_int64 * 4))
-
-    @classmethod
-    def of(cls, array: np.ndarray) -> Tensor:
-        sizes = array.shape + (1,) * (4 - array.ndim)
-        strides = tuple(s // array.itemsize for s in array.strides) + (0,) * (4 - array.ndim)
-        return cls(array.ctypes.data, (ctypes.c_int64 * 4)(*sizes), (ctypes.c_int64 * 4)(*strides))
 
 
 class _Buffer(ctypes.Structure):
