@@ -6,7 +6,9 @@ the memory of a caller is a matter of strides.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 from flashgen.expression import Array
 
@@ -24,7 +26,7 @@ class Layout:
     queries: str
     keys: str
 
-    @property
+    @cached_property
     def arrays(self) -> tuple[Array, ...]:
         """What a kernel reads to find a sequence."""
         starts = [Array("cu_seqlens_q", 1, "int32")] if self.queries == "packed" else []
@@ -34,8 +36,8 @@ class Layout:
         }
         return (*starts, *of_keys.get(self.keys, []))
 
-    @property
-    def shapes(self) -> dict[str, tuple[str, ...]]:
+    @cached_property
+    def shapes(self) -> Mapping[str, tuple[str, ...]]:
         """A kernel's arrays, and a name for each of their dimensions; those of one name are equal."""
         rows = {"dense": ("B", "Hq", "Nq"), "packed": ("Hq", "total_q")}[self.queries]
         keys = {
