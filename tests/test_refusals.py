@@ -27,7 +27,7 @@ from tests.head import HEAD, head, refused
         ("interchang", "no pass is called 'interchang'; known: group-rows, lazy-rescale, sink-loads"),
         ("pack", "pack requires argument"),
         ("pack{panel=x}", "panel"),
-        ("fuse-sweeps{apart=1}", "pass 'fuse-sweeps' has apart of type bool"),
+        ("fuse-sweeps{apart=1}", "option 'apart' of pass 'fuse-sweeps' is 1; true or false is allowed"),
         ("pack{panel=16,width=3}", "width"),
         ("interchange{x=1}", "x"),
         ("interchange,,", "passes 'interchange,,'"),
