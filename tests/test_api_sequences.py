@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -67,7 +68,8 @@ def sequences(layout: str, **options: Any) -> Sequences:
 
 
 OPTIONS = {"is_causal": True, "scale": 0.3, "enable_gqa": True}
-each_layout = pytest.mark.parametrize("layout", [name for name in LAYOUTS if name != "dense"])
+EACH = [name for name in LAYOUTS if name != "dense"]
+each_layout = pytest.mark.parametrize("layout", EACH)
 
 
 @each_layout
@@ -167,8 +169,11 @@ MODIFIED: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = {
 }
 
 
-@each_layout
-@pytest.mark.parametrize("case", MODIFIED)
+IN_TURN = [(EACH[n % len(EACH)], case) for n, case in enumerate(MODIFIED)]
+"""Each with one layout; all of them together, and window, with every one."""
+
+
+@pytest.mark.parametrize(("layout", "case"), dict.fromkeys([*IN_TURN, *product(EACH, ("window", "all"))]))
 def test_modifiers_are_of_each_sequence(layout: str, case: str) -> None:
     """Positions count from its start, lengths are its own, and b is its number."""
     options, fields, values = MODIFIED[case]
