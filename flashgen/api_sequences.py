@@ -52,8 +52,8 @@ def attention_varlen(
 ) -> Any:
     """Attention of each of several sequences, packed one behind the other: O, or (O, lse).
 
-    q: (total_q, Hq, D), k: (total_k, Hkv, D), v: (total_k, Hkv, Dv), arrays as ``attention`` takes them, of
-        any strides. O is (total_q, Hq, Dv), lse (Hq, total_q).
+    q: (total_q, Hq, D), k: (total_k, Hkv, D), v: (total_k, Hkv, Dv), arrays as ``attention`` takes them, in
+        the processor's memory, of any strides. O is (total_q, Hq, Dv), lse (Hq, total_q).
     cu_seqlens_q, cu_seqlens_k: (B + 1,) int32, from 0 to total_q and to total_k, never falling: sequence b
         has the queries from cu_seqlens_q[b] up to cu_seqlens_q[b + 1], and the keys alike. A sequence may
         have no query, or no key: then its rows are 0, their lse -inf.
@@ -62,7 +62,8 @@ def attention_varlen(
     is_causal, causal_alignment, window, softcap, alibi, score_mod, mask_mod, sinks: as in ``attention``, by
         the positions and the lengths of each sequence alone: q_idx and k_idx count from its start, b is its
         number, and the lengths of flashgen.mods, query_len() and key_len(), are its own.
-    scale, enable_gqa, out, lse, return_lse, schedule, target, threads: as in ``attention``.
+    scale, enable_gqa, out, lse, return_lse, schedule, target, threads: as in ``attention``; targets are those
+        of CPUs.
 
     Nothing is copied or padded, and a sequence's result is, to the bit, what the same kernel would make of it
     alone. Raises what ``attention`` raises; InvalidArgument too, before anything is written, for numbers of
@@ -110,8 +111,8 @@ def attention_paged(
 ) -> Any:
     """Attention to keys and values that lie in pages, for decoding and for prompts in chunks: O, or (O, lse).
 
-    q: (B, Hq, Nq, D), an array as ``attention`` takes it, of any strides. O is (B, Hq, Nq, Dv), lse (B, Hq,
-        Nq).
+    q: (B, Hq, Nq, D), an array as ``attention`` takes it, in the processor's memory, of any strides. O is (B,
+        Hq, Nq, Dv), lse (B, Hq, Nq).
     k_pages: (pages, page_size, Hkv, D), v_pages: (pages, page_size, Hkv, Dv), of any page size.
     block_table: (B, max_pages) int32, seqlens_k: (B,) int32: of sequence b the first seqlens_k[b] keys are
         read; key n lies in slot n % page_size of page block_table[b, n // page_size]. Pages may stand in any
@@ -120,7 +121,8 @@ def attention_paged(
     is_causal, causal_alignment, window, softcap, alibi, score_mod, mask_mod, sinks: as in ``attention``, with
         seqlens_k[b] for the number of keys: bottom-right, the last query sees all of them, and k_idx counts
         keys of sequence b, whatever pages they are in.
-    scale, enable_gqa, out, lse, return_lse, schedule, target, threads: as in ``attention``.
+    scale, enable_gqa, out, lse, return_lse, schedule, target, threads: as in ``attention``; targets are those
+        of CPUs.
 
     Raises what ``attention`` raises; InvalidArgument too, before anything is written, for a sequence longer
     than its pages, and for a page that is not there.

@@ -177,9 +177,9 @@ def bound(
     long as roundings do not conspire (D * u * S if they do) and the sums on the way are not all as large as
     S: where the first of many products is far larger than the others, each addition is rounded at its size,
     and a walk of D such steps, about sqrt(D) * u * S / 2, comes near what C allows. An error e of all scores
-    changes O by at most
-    2 e max|v|, since O is an average of v with weights that sum to 1, and lse by at most e. The exponential,
-    the sums over keys and the rescaling add a few u each, relative to max|v|; the last rounding adds u_out.
+    changes O by at most 2 e max|v|, since O is an average of v with weights that sum to 1, and lse by at most
+    e. The exponential, the sums over keys and the rescaling add a few u each, relative to max|v|; the last
+    rounding adds u_out.
     The logarithm adds u * |lse|, and |lse| <= S + ln Nk. C covers the factor of 2 and the count of "a few".
     Where P is rounded for its product alone each weight is off by a share of at most u_P, so that O is off by
     u_P max|v|; lse comes from the sum of P as it was. Products of bfloat16 are exact in float32; that what is

@@ -105,7 +105,8 @@ def make_inputs(
     """Inputs of a kind; sizes are (batch, query heads, key heads, Nq, Nk).
 
     What moves logits far is the last term of their sums. Were it the first, each later term would be rounded
-    at its size, and D such roundings walk further than the bound says (see reference.bound)."""
+    at its size, and D such roundings may walk further than the bound says (see reference.bound);
+    tests/test_hostile.py has them first, too."""
     batch, hq, hkv, nq, nk = sizes
     rng = np.random.default_rng(seed)
     q = rng.normal(size=(batch, hq, nq, problem.head_dim))

@@ -11,6 +11,7 @@ import pytest
 import flashgen
 from flashgen import mods
 from flashgen.problem import Problem
+from flashgen.reference import attention as reference
 from flashgen.reference import bound, visible
 from flashgen.schedule import Schedule
 from tests import faults
@@ -65,12 +66,11 @@ def test_four_forms_give_one_result(alignment: str, nq: int, nk: int) -> None:
     v[:, :, unseen] = np.nan
     bad = np.where(unseen[:, None], np.float32(np.nan), k)
     found = results(q, bad, v, alignment, 0.5) | {"bias": results(q, k, v, alignment, 0.5)["bias"]}
-    o, lse = found["option"]
-    for array, same in zip(found["function"], (o, lse), strict=True):
+    for array, same in zip(found["function"], found["option"], strict=True):
         np.testing.assert_array_equal(array, same, strict=True)
-    limit = bound(problem, q, k, v, 0.5)
-    for name in ("boolean mask", "bias"):
-        limit.check(*found[name], o, lse)
+    limit, want = bound(problem, q, k, v, 0.5), reference(problem, q, k, v, 0.5)
+    for o, lse in found.values():
+        limit.check(o, lse, *want)
 
 
 CAUSAL = [case for case in faults.cases() if case.problem.causal and case.fault in ("F07", "F08")]

@@ -103,7 +103,7 @@ def test_combinations(target: Cpu, case: Case) -> None:
 
 @pytest.mark.parametrize("target", TARGETS, ids=lambda t: t.name)
 def test_any_head_dimension(target: Cpu) -> None:
-    """F10, and Dv apart from D: both are cut neither to vectors nor to panels. A third through the emulation."""
+    """F10, and Dv apart from D: neither is cut to vectors or panels. A third of it through the emulation."""
     problems = [
         Problem(d, dv, causal=ALIGNMENTS[n % 3])
         for n, (d, dv) in enumerate([*((d, d) for d in UNROUNDED), *UNEQUAL])

@@ -46,8 +46,8 @@ def explain(
 
     The classes follow from the mask's expression, by the ranges of its parts: nobody wrote them down. What
     is called skipped or full is that; what is called mixed may be either, where ranges cannot tell. A kernel
-    passes over skipped tiles and needs the mask in mixed ones alone. It finds these for itself, by the same
-    ranges in its loops, and may tell a few more of them than this map, or a few less.
+    passes over skipped tiles and needs the mask in mixed ones alone. Which these are it finds by the same
+    ranges in its own loops, and may tell a few more of them than this map, or a few fewer.
 
     \b
     Examples:

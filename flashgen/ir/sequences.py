@@ -27,7 +27,8 @@ class SequenceOp(IRDLOperation):
 
     It has the rows from starts[b] up to starts[b + 1]: nothing but these may be touched, and of different
     sequences they are different rows, since a caller's starts never fall and end within the array. Nothing is
-    copied; the source is touched in no other way (what is fetched is not), and nobody stores the starts.
+    copied; the source is touched in no other way, but that another sequence of it may be fetched, and nobody
+    stores the starts.
     """
 
     name = "tile.sequence"
@@ -59,7 +60,8 @@ class PagesOp(IRDLOperation):
 
     N is lengths[b]; row n lies in page table[b, n div slots], slot n mod slots. Pages may stand in any order
     and belong to several sequences, so that nobody may store here. Nothing is copied; the source is touched
-    in no other way, and nobody stores the table and the lengths.
+    in no other way, but that another sequence of it may be fetched, and nobody stores the table and the
+    lengths.
     """
 
     name = "tile.pages"
@@ -112,6 +114,7 @@ def check_result(op: SequenceOp | PagesOp, shape: Sequence[int]) -> None:
 def fetched(op: Operation) -> bool:
     """Whether it is a sequence that has no use but to be fetched."""
     users = {use.operation.name for use in op.results[0].uses} if op.results else set()
+    # by its name: flashgen.ir.memory, which has the operation, imports this file
     return isinstance(op, SequenceOp | PagesOp) and users == {"tile.fetch"}
 
 

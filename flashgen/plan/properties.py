@@ -1,4 +1,4 @@
-"""What the plan asks of a single operation: what it says of itself, and how often a mask's region does it."""
+"""What the plan asks of a single operation: what it says of itself, and how often a region does it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-// Functions of single numbers, as masks and scores by position have them.
+// Functions of single numbers, as masks and scores have them.
 INLINE bool both(bool a, bool b) { return a & b; }
 INLINE bool either(bool a, bool b) { return a | b; }
 INLINE bool equal(real a, real b) { return a == b; }
