@@ -43,10 +43,13 @@ def kernel(problem: Problem, combination: Combination, br: int | None = BR, bc: 
 @each_combination
 @pytest.mark.parametrize("head_dim", HEAD_DIMS)
 def test_compiles_without_a_warning(head_dim: int, combination: Combination):
-    """For every architecture; storage type and mask go round. No more than a few registers spill."""
+    """D = 64 for every architecture; otherwise these go round, as storage type and mask do. No more than a few
+    registers spill."""
     n = COMBINATIONS.index(combination) + HEAD_DIMS.index(head_dim)
     problem = Problem(head_dim, None, DTYPES[n // 3 % 3], ALIGNMENTS[n % 3])
-    for used in cuda_compile.check(kernel(problem, combination, None, None).source).values():
+    every = Cuda.architectures
+    chosen = every if head_dim == 64 else [every[n % len(every)]]
+    for used in cuda_compile.check(kernel(problem, combination, None, None).source, chosen).values():
         assert used.static_shared == 0 and used.spill_loads <= 128
 
 
