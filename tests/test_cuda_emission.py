@@ -43,8 +43,7 @@ def kernel(problem: Problem, combination: Combination, br: int | None = BR, bc: 
 @each_combination
 @pytest.mark.parametrize("head_dim", HEAD_DIMS)
 def test_compiles_without_a_warning(head_dim: int, combination: Combination):
-    """D = 64 for every architecture; otherwise these go round, as storage type and mask do. No more than a few
-    registers spill."""
+    """D = 64 for every architecture; these, types and masks go round otherwise. A few registers may spill."""
     n = COMBINATIONS.index(combination) + HEAD_DIMS.index(head_dim)
     problem = Problem(head_dim, None, DTYPES[n // 3 % 3], ALIGNMENTS[n % 3])
     every = Cuda.architectures
