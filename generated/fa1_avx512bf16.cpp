@@ -195,7 +195,10 @@ template <isize N, class To, class From> INLINE void copy(To *to, const From *fr
 constexpr isize round_up(isize n, isize to) { return (n + to - 1) / to * to; }
 INLINE isize smaller(isize a, isize b) { return a < b ? a : b; }
 INLINE isize larger(isize a, isize b) { return a > b ? a : b; }
-INLINE isize floordiv(isize a, isize b) { return b ? a / b - (a % b != 0 && (a < 0) != (b < 0)) : 0; }
+INLINE isize floordiv(isize a, isize b) {
+  if (b == -1) return (isize)-(unsigned long long)a;  // of the least number, too, by which processors trap
+  return b ? a / b - (a % b != 0 && (a < 0) != (b < 0)) : 0;
+}
 INLINE isize ceildiv(isize a, isize b) { return -floordiv(-a, b); }
 
 // R x C, rows S apart. Rows and columns are padded to whole register blocks; the padding holds anything.

@@ -64,6 +64,7 @@ typedef long long isize;
 __device__ inline isize smaller(isize a, isize b) { return a < b ? a : b; }
 __device__ inline isize larger(isize a, isize b) { return a > b ? a : b; }
 __device__ inline isize floordiv(isize a, isize b) {
+  if (b == -1) return (isize)-(unsigned long long)a;  // of the least number, too
   return b ? a / b - (a % b != 0 && (a < 0) != (b < 0)) : 0;
 }
 __device__ inline isize ceildiv(isize a, isize b) { return -floordiv(-a, b); }

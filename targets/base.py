@@ -21,7 +21,7 @@ ROW_STEPS = (1, 4, 8, 16)
 
 
 class Target(ABC):
-    """One kind of machine. Subclasses are stateless; limits are class attributes."""
+    """One kind of machine. Subclasses are stateless, so two of a kind are equal; limits are of the class."""
 
     name: ClassVar[str]
     """What --target takes; part of every variant's name."""
@@ -35,6 +35,12 @@ class Target(ABC):
     """Types that it multiplies in; see Schedule."""
     block_threads: ClassVar[int] = 0
     """Threads of a block that share its tiles; barriers are then part of the plan. 0: each has its own."""
+
+    def __eq__(self, other: object) -> bool:
+        return type(self) is type(other)
+
+    def __hash__(self) -> int:
+        return hash(type(self))
 
     def complete(self, problem: Problem, schedule: Schedule) -> Schedule:
         """The schedule with its open fields filled, checked to fit.

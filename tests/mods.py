@@ -67,6 +67,8 @@ EQUALLY = of(
     of("div", SCORE, constant(3.0)),
 )
 
+INFINITY, BITOR = (element(name, "float32", K) for name in ("INFINITY", "bitor"))
+
 PROBLEMS = {
     "window": Problem(8, 5, mask=WINDOW),
     "document": Problem(8, 5, mask=DOCUMENT),
@@ -88,6 +90,7 @@ PROBLEMS = {
     "logarithm": Problem(8, 5, score=of("log", of("abs", of("exp", SCORE)))),
     "log n": Problem(8, 5, score=LOG_N),
     "numbers alone": Problem(8, 5, score=NUMBERS),
+    "names of C++": Problem(8, 5, score=of("add", of("add", SCORE, INFINITY), BITOR)),
     "no score": Problem(8, 5, score=of("float", of("sub", K, Q))),
 }
 
@@ -107,6 +110,8 @@ def what_is_read(rng: np.random.Generator, x: Inputs) -> Mapping[str, Any]:
         "slopes": rng.normal(size=heads).astype(np.float32),
         "bias": np.where(rng.random(bias.shape) < 0.2, -np.inf, bias).astype(np.float32),
         "sink": rng.normal(size=heads).astype(np.float32),
+        "INFINITY": rng.normal(size=nk).astype(np.float32),
+        "bitor": rng.normal(size=nk).astype(np.float32),
     }
 
 

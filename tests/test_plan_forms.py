@@ -8,6 +8,7 @@ from flashgen.errors import CannotEmit
 from flashgen.ir.dialect import parse
 from flashgen.plan.model import KernelPlan, Statement
 from flashgen.plan.planner import plan
+from flashgen.plan.storage import Names
 from flashgen.render import Walker, languages
 from flashgen.targets.base import TileLayout
 from tests.plan_memory import Memory, Wrong, changed, loops
@@ -299,6 +300,18 @@ def test_names_are_unique_and_none_of_the_reserved() -> None:
     kernel = plan(parse(text), LAYOUT, {"a", "f", "x", "f_1"})
     assert [p.name for p in kernel.params] == ["x_1", "y", "z"]
     assert shown(kernel)[0] == "tile_scale_rows a_1@0 <- f_2@64"
+
+
+def test_names_are_not_spelled_as_macros_are() -> None:
+    """What a mask or a score reads may be called INFINITY; a single letter is no macro."""
+    names = Names(())
+    assert [names.unique(name) for name in ("INFINITY", "M_PI", "INFINITY", "B", "Nq")] == [
+        "INFINITY_1",
+        "M_PI_1",
+        "INFINITY_2",
+        "B",
+        "Nq",
+    ]
 
 
 REFUSED = {

@@ -220,6 +220,7 @@ REFUSED = [
     ({**INPUTS, "shift": 2**63}, "shift is 9223372036854775808; a whole number of 64 bits"),
     ({**INPUTS, "factor": 1e39}, "factor is 1e+39; a number that float32 holds is allowed"),
     ({**INPUTS, "factor": 10**400}, "a number that float32 holds is allowed"),
+    ({**INPUTS, "factor": 1e-50}, "factor is 1e-50; a number that float32 holds is allowed"),
     ({**INPUTS, "factor": "1"}, "factor is '1'; a number"),
     ({**INPUTS, "factor": 1j}, "factor is 1j; a number"),
     ({**INPUTS, "sink": OUT[0, :, 0, 0]}, "out is in memory that sink uses"),

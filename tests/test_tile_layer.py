@@ -329,4 +329,5 @@ def test_divisions_of_indices(layer: Layer) -> None:
     for a, b in product(range(-9, 10), (1, 2, 3, 7)):
         assert layer("floordiv_of", a, b) == a // b
         assert layer("ceildiv_of", a, b) == -(-a // b)
+    assert layer("floordiv_of", -(2**63), -1) == -(2**63)
     assert layer("floordiv_of", 5, 0) == layer("ceildiv_of", 5, 0) == 0

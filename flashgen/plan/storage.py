@@ -33,9 +33,9 @@ class Names:
         self._hidden = 0
 
     def unique(self, wanted: str) -> str:
-        """``wanted``, with a number behind it if it is taken."""
+        """``wanted``, with a number behind it if it is taken, or spelled as macros are: INFINITY."""
         name, n = wanted, 1
-        while name in self._taken:
+        while name in self._taken or (len(name) > 1 and name == wanted == wanted.upper()):
             name, n = f"{wanted}_{n}", n + 1
         self._taken.add(name)
         return name

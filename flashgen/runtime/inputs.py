@@ -66,6 +66,11 @@ def _expect_number(scalar: Scalar, value: Any, dtype: str) -> float:
         number = float(value) if is_number else None
     except OverflowError:  # a whole number of hundreds of digits
         number = None
-    if number is not None and (abs(number) <= float(np.finfo(kind).max) or not math.isfinite(number)):
+    if number is not None and (not math.isfinite(number) or held(number, kind)):
         return number
     raise InvalidArgument(scalar.name, repr(value), f"a number that {kind} holds is allowed")
+
+
+def held(number: float, kind: str) -> bool:
+    """Whether a finite number is still one, and not 0 unless it was, when it is rounded to that type."""
+    return abs(number) <= float(np.finfo(kind).max) and (number == 0 or np.dtype(kind).type(number) != 0)
