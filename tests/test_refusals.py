@@ -25,8 +25,8 @@ from tests.head import HEAD, head, refused
     ("text", "message"),
     [
         ("interchang", "no pass is called 'interchang'; known: group-rows, lazy-rescale, sink-loads"),
-        ("pack", "pack requires argument"),
-        ("pack{panel=x}", "panel"),
+        ("pack", "pass 'pack' has no 'panel'; a whole number is allowed"),
+        ("pack{panel=x}", "option 'panel' of pass 'pack' is 'x'; a whole number is allowed"),
         ("fuse-sweeps{apart=1}", "option 'apart' of pass 'fuse-sweeps' is 1; true or false is allowed"),
         ("pack{panel=16,width=3}", "width"),
         ("interchange{x=1}", "x"),

@@ -37,7 +37,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import fields
+from dataclasses import MISSING, fields
 from threading import Lock
 from typing import get_args, get_type_hints
 
@@ -226,19 +226,21 @@ TYPES = {bool: "true or false", int: "a whole number", float | int: "a number"}
 
 
 def make_pass(spec: ArgSpec) -> ModulePass:
-    """The pass of that name with those options. Raises ParseFailure, or InvalidArgument for a value."""
+    """The pass of that name with those options. Raises ParseFailure."""
     if spec.name not in REGISTRY:
         raise ParseFailure(f"no pass is called {spec.name!r}; known: {', '.join(REGISTRY)}")
     kind = REGISTRY[spec.name]
-    options = [f.name for f in fields(kind)]
-    for name, values in spec.normalize_parameter_names().parameters.items():
-        if name not in options:
-            known = f"known: {', '.join(options)}" if options else "it has none"
+    options, given = fields(kind), spec.normalize_parameter_names().parameters
+    names, types = [f.name for f in options], get_type_hints(kind)
+    for name, values in given.items():
+        if name not in names:
+            known = f"known: {', '.join(names)}" if names else "it has none"
             raise ParseFailure(f"pass {spec.name!r} has no option {name!r}; {known}")
-        wanted = get_type_hints(kind)[name]
-        if len(values) != 1 or type(values[0]) not in (get_args(wanted) or (wanted,)):
-            given = ",".join(map(repr, values)) or "without a value"
-            raise ParseFailure(
-                f"option {name!r} of pass {spec.name!r} is {given}; {TYPES[wanted]} is allowed"
-            )
+        if len(values) != 1 or type(values[0]) not in (get_args(types[name]) or (types[name],)):
+            said = ",".join(map(repr, values)) or "without a value"
+            wanted = f"{TYPES[types[name]]} is allowed"
+            raise ParseFailure(f"option {name!r} of pass {spec.name!r} is {said}; {wanted}")
+    for f in options:
+        if f.name not in given and f.default is MISSING:
+            raise ParseFailure(f"pass {spec.name!r} has no {f.name!r}; {TYPES[types[f.name]]} is allowed")
     return kind.from_pass_spec(spec)
