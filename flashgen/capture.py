@@ -20,7 +20,7 @@ from typing import Any, NamedTuple, NoReturn
 import numpy as np
 
 from flashgen.errors import InvalidArgument
-from flashgen.expression import INT64, KINDS, Array, Expression, Scalar
+from flashgen.expression import KINDS, LEAST, MOST, Array, Expression, Scalar
 from flashgen.notation import WORDS
 from flashgen.problem import OWN as OF_PROBLEMS
 from flashgen.problem import RESERVED
@@ -58,7 +58,7 @@ def runtime(value: float, name: str) -> Any:
         value = value.item()
     if isinstance(value, bool) or not isinstance(value, int | float) or math.isnan(value):
         raise InvalidArgument(name, repr(value), "a number is allowed")
-    if isinstance(value, int) and value not in INT64:
+    if isinstance(value, int) and not LEAST <= value <= MOST:
         raise InvalidArgument(name, f"{value:#x}", "a whole number of 64 bits is allowed")
     if not (isinstance(name, str) and name.isidentifier() and name.isascii()):
         raise InvalidArgument("name of an input", repr(name), "an identifier in ASCII is allowed")

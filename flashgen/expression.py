@@ -176,7 +176,8 @@ class Expression:
     __repr__ = __str__
 
 
-INT64 = range(-(2**63), 2**63)
+LEAST, MOST = -(2**63), 2**63 - 1
+INT64 = range(LEAST, MOST + 1)
 """Whole numbers that kernels have."""
 
 

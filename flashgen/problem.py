@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -81,6 +82,7 @@ class Problem:
         check_choice("layout", self.layout, LAYOUTS)
         check_names([*self.arrays, *self.scalars])
         check_types(self.read_arrays, self.dtype)
+        check_constants([v for v in self._values() if isinstance(v, float)], self.computed)
 
     @property
     def arrays(self) -> tuple[Array, ...]:
@@ -140,6 +142,18 @@ def check_types(arrays: tuple[Array, ...], dtype: str) -> None:
         if a.kind == "float" and a.dtype not in allowed:
             what = f"with {dtype} for q, k and v {', '.join(allowed)} are allowed"
             raise InvalidArgument(f"type of {a.name}", a.dtype, what)
+
+
+HELD = {"float32": (2.0**-150, 2.0**128 - 2.0**103), "float64": (0.0, math.inf)}
+"""Sizes at which a number still rounds to 0, and first to infinity."""
+
+
+def check_constants(constants: list[float], computed: str) -> None:
+    """Raise InvalidArgument for a finite number that the type computed in makes 0 or infinite."""
+    least, most = HELD[computed]
+    for x in constants:
+        if math.isfinite(x) and x and not least < abs(x) < most:
+            raise InvalidArgument("a constant", x, f"a number that {computed} holds is allowed")
 
 
 def digest(e: Expression) -> str:

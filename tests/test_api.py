@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import subprocess
 import sys
@@ -16,6 +17,7 @@ import flashgen
 from flashgen import FA1, FA2, Problem, Schedule, api, variants
 from flashgen.emission import Emitted, variant
 from flashgen.errors import InvalidArgument, MissingTool
+from flashgen.expression import Expression
 from flashgen.runtime import cpu_features
 from flashgen.runtime.tensors import Layout
 from flashgen.targets.cpu import Avx2, Avx512
@@ -160,6 +162,21 @@ FIELDS = [
 def test_fields_refused(kind: type, fields: dict, message: str) -> None:
     with pytest.raises(InvalidArgument, match=re.escape(message)):
         kind(**fields)
+
+
+@pytest.mark.parametrize(
+    ("x", "dtype"),
+    [(2.0**128, "float32"), (-(2.0**128), "bfloat16"), (2.0**-151, "float32"), (1e-50, "float16")],
+)
+def test_constants_are_held_by_what_is_computed_in(x: float, dtype: str) -> None:
+    def score(x: float) -> Expression:
+        return Expression("mul", (Expression("score"), Expression("constant", value=x)))
+
+    with pytest.raises(InvalidArgument, match=re.escape(f"a constant is {x}; a number that float32 holds")):
+        Problem(4, dtype=dtype, score=score(x))
+    assert Problem(4, dtype="float64", score=score(x))
+    for right in (0.0, -math.inf, 2.0**-149, -3.4028234663852886e38):
+        assert Problem(4, dtype=dtype, score=score(right))
 
 
 def test_value_dim_is_head_dim_unless_given() -> None:

@@ -16,12 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flashgen.evaluate import NUMPY
-from flashgen.expression import INT64, Array, Expression, Scalar
+from flashgen.expression import LEAST, MOST, Array, Expression, Scalar
 
 SKIPPED, MIXED, FULL = 0, 1, 2
 """No element of the tile is visible; maybe some; all are."""
-
-LEAST, MOST = INT64[0], INT64[-1]
 
 
 @dataclass(frozen=True)
