@@ -187,7 +187,7 @@ DIMS = [(1, 1), (3, 8), (8, 3), (16, 17), (24, 40), (33, 64), (128, 128), (300, 
 
 @cache
 def of_all_dims(target: Cpu) -> list[CpuKernel]:
-    """Head dims around vectors and register blocks, rows around their groups."""
+    """Head dims around vectors and register blocks, rows around their groups; a third through the emulation."""
     wanted = [
         (Problem(d, dv, dtype, ALIGNMENTS[n % 3]), replace(combinations()[n], br=br, bc=bc, panel=0))
         for n, ((d, dv), br, bc) in enumerate(
@@ -195,7 +195,8 @@ def of_all_dims(target: Cpu) -> list[CpuKernel]:
         )
         for dtype in ("float32", "float64")
     ]
-    return kernels(Build(target), tuple(wanted))
+    build = Build(target)
+    return kernels(build, tuple(wanted[::3] if build.emulates else wanted))
 
 
 @each_target

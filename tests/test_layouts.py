@@ -31,13 +31,15 @@ OTHERS = (
 def some(target: Cpu) -> list[CpuKernel]:
     """D that are whole vectors and that are not; both orders, tiles that are no multiples of anything.
 
-    Each of the other types has one kernel, and so has each problem in place.
+    Each of the other types has one kernel, and so has each problem in place. Through the emulation every other
+    one.
     """
     schedules, in_place = pairwise(20, 40), pairwise(5, 40, panel=0)
     wanted = [(problem, schedule) for problem in PROBLEMS for schedule in schedules]
     wanted += [(problem, schedules[n]) for n, problem in enumerate(OTHERS)]
     wanted += [(problem, in_place[n % len(in_place)]) for n, problem in enumerate((*PROBLEMS, *OTHERS))]
-    return kernels(Build(target), tuple(wanted))
+    build = Build(target)
+    return kernels(build, tuple(wanted[::2] if build.emulates else wanted))
 
 
 def inputs(problem: Problem, nq: int = 33, nk: int = 93) -> Inputs:
