@@ -187,7 +187,7 @@ DIMS = [(1, 1), (3, 8), (8, 3), (16, 17), (24, 40), (33, 64), (128, 128), (300, 
 
 @cache
 def of_all_dims(target: Cpu) -> list[CpuKernel]:
-    """Head dims around vectors and register blocks, rows around their groups; a third through the emulation."""
+    """Head dims around vectors and register blocks, rows around their groups; a third in the emulation."""
     wanted = [
         (Problem(d, dv, dtype, ALIGNMENTS[n % 3]), replace(combinations()[n], br=br, bc=bc, panel=0))
         for n, ((d, dv), br, bc) in enumerate(

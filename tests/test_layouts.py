@@ -31,8 +31,7 @@ OTHERS = (
 def some(target: Cpu) -> list[CpuKernel]:
     """D that are whole vectors and that are not; both orders, tiles that are no multiples of anything.
 
-    Each of the other types has one kernel, and so has each problem in place. Through the emulation every other
-    one.
+    Each of the other types has one kernel, and each problem in place has. In the emulation every other one.
     """
     schedules, in_place = pairwise(20, 40), pairwise(5, 40, panel=0)
     wanted = [(problem, schedule) for problem in PROBLEMS for schedule in schedules]
