@@ -28,6 +28,8 @@ from dataclasses import dataclass, field
 
 POSITIONS, LENGTHS = ("b", "h", "q", "k"), ("Nq", "Nk")
 DEEPEST, LARGEST = 100, 10_000
+LEAST, MOST = -(2**63), 2**63 - 1
+"""Of whole numbers, which kernels have in 64 bits."""
 KINDS = {
     "bool": "bool",
     "int32": "index",
@@ -176,16 +178,11 @@ class Expression:
     __repr__ = __str__
 
 
-LEAST, MOST = -(2**63), 2**63 - 1
-INT64 = range(LEAST, MOST + 1)
-"""Whole numbers that kernels have."""
-
-
 def check_constant(value: object) -> None:
     """Raise ValueError unless it is a bool, a whole number of 64 bits or a number that is not NaN."""
     if type(value) not in (bool, int, float):
         raise ValueError(f"a constant of type {type(value).__name__}")
-    if isinstance(value, int) and value not in INT64:
+    if isinstance(value, int) and not LEAST <= value <= MOST:
         raise ValueError("a whole number of more than 64 bits")
     if isinstance(value, float) and math.isnan(value):
         raise ValueError("a constant that is NaN")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -144,15 +145,20 @@ def check_types(arrays: tuple[Array, ...], dtype: str) -> None:
             raise InvalidArgument(f"type of {a.name}", a.dtype, what)
 
 
-HELD = {"float32": (2.0**-150, 2.0**128 - 2.0**103), "float64": (0.0, math.inf)}
-"""Sizes at which a number still rounds to 0, and first to infinity."""
+HELD = {"float32": (2.0**-150, 2.0**128 - 2.0**104), "float64": (0.0, sys.float_info.max)}
+"""Of each type computed in, up to which size numbers round to 0, and the largest number."""
+
+
+def holds(computed: str, x: float) -> bool:
+    """Whether a number keeps its kind in that type: a finite one does not become infinite, nor 0."""
+    least, most = HELD[computed]
+    return x == 0 or not math.isfinite(x) or least < abs(x) <= most
 
 
 def check_constants(constants: list[float], computed: str) -> None:
-    """Raise InvalidArgument for a finite number that the type computed in makes 0 or infinite."""
-    least, most = HELD[computed]
+    """Raise InvalidArgument for a number that the type computed in does not hold."""
     for x in constants:
-        if math.isfinite(x) and x and not least < abs(x) < most:
+        if not holds(computed, x):
             raise InvalidArgument("a constant", x, f"a number that {computed} holds is allowed")
 
 

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import math
 import numbers
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import numpy as np
-
 from flashgen.errors import InvalidArgument
-from flashgen.expression import INT64, Array, Scalar
-from flashgen.problem import computed
+from flashgen.expression import LEAST, MOST, Array, Scalar
+from flashgen.problem import computed, holds
 from flashgen.runtime.arrays import View, check_type, look
 
 
@@ -58,7 +55,7 @@ def _expect_array(array: Array, view: View) -> View:
 def _expect_number(scalar: Scalar, value: Any, dtype: str) -> float:
     is_number = isinstance(value, numbers.Real) and not isinstance(value, bool)
     if scalar.kind == "index":
-        if is_number and isinstance(value, numbers.Integral) and int(value) in INT64:
+        if is_number and isinstance(value, numbers.Integral) and LEAST <= int(value) <= MOST:
             return int(value)
         raise InvalidArgument(scalar.name, repr(value), "a whole number of 64 bits is allowed")
     kind = computed(dtype)
@@ -66,11 +63,6 @@ def _expect_number(scalar: Scalar, value: Any, dtype: str) -> float:
         number = float(value) if is_number else None
     except OverflowError:  # a whole number of hundreds of digits
         number = None
-    if number is not None and (not math.isfinite(number) or held(number, kind)):
+    if number is not None and holds(kind, number):
         return number
     raise InvalidArgument(scalar.name, repr(value), f"a number that {kind} holds is allowed")
-
-
-def held(number: float, kind: str) -> bool:
-    """Whether a finite number is still one, and not 0 unless it was, when it is rounded to that type."""
-    return abs(number) <= float(np.finfo(kind).max) and (number == 0 or np.dtype(kind).type(number) != 0)
