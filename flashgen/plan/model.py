@@ -131,14 +131,14 @@ class KernelPlan:
 
         A sweep's are not among them: they are done to its elements.
         """
-        return spelled_as(walk_outside(self.body, "tile_sweep"), ("scalar",))
+        return spelled_as("scalar", walk_outside_sweeps(self.body))
 
     @property
     def elements(self) -> frozenset[str]:
         """The names of operations on elements of tiles, in a sweep or alone."""
         sweeps = (s for sweep in walk(self.body) if sweep.op == "tile_sweep" for s in walk(sweep.body))
-        alone = spelled_as(walk(self.body), ("elementwise",))
-        return alone | spelled_as(sweeps, ("scalar",))
+        alone = spelled_as("elementwise", walk(self.body))
+        return alone | spelled_as("scalar", sweeps)
 
     @property
     def arrays(self) -> list[Statement]:
@@ -162,17 +162,17 @@ class KernelPlan:
         return max((b.offset + b.bytes for b in self.buffers), default=0)
 
 
-def spelled_as(statements: Iterable[Statement], forms: tuple[Form, ...]) -> frozenset[str]:
-    """The names of the operations of these forms whose result is no index."""
-    return frozenset(s.op for s in statements if s.form in forms and s.outs[0].element != "index")
+def spelled_as(form: Form, statements: Iterable[Statement]) -> frozenset[str]:
+    """The names of the operations of this form whose result is no index."""
+    return frozenset(s.op for s in statements if s.form == form and s.outs[0].element != "index")
 
 
-def walk_outside(statements: list[Statement], op: str) -> Iterator[Statement]:
-    """Every statement but those of the regions of ``op``."""
+def walk_outside_sweeps(statements: list[Statement]) -> Iterator[Statement]:
+    """Every statement but those of the regions of sweeps."""
     for s in statements:
         yield s
-        if s.op != op:
-            yield from walk_outside(s.body, op)
+        if s.op != "tile_sweep":
+            yield from walk_outside_sweeps(s.body)
 
 
 def walk(statements: list[Statement]) -> Iterator[Statement]:

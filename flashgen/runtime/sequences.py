@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from flashgen.problem import Problem
 from flashgen.runtime.arrays import View, bits
 from flashgen.runtime.tensors import BHND, Form, Layout, check_groups, layout_of
 
+T = TypeVar("T")
 HEADS = {"packed": (0, 1), "paged": (1, 2)}
 """The dimensions of heads and rows, where they change places."""
 OF_QUERIES = ("q", "o")
@@ -29,8 +30,8 @@ def kind_of(layout: str, name: str) -> str:
     return found.queries if name in OF_QUERIES else found.keys
 
 
-def swapped(kind: str, sizes: tuple[int, ...]) -> tuple[int, ...]:
-    """Sizes or strides with heads in front of rows as a caller has them, and the way back as well."""
+def swapped(kind: str, sizes: tuple[T, ...]) -> tuple[T, ...]:
+    """Sizes, strides or their names with heads in front of rows as a caller has them, and the way back."""
     if kind == "dense":
         return sizes
     a, b = HEADS[kind]
@@ -56,10 +57,8 @@ def heads_in_front(layout: str, name: str, view: View) -> View:
 
 
 def spelled(kind: str, names: tuple[str, ...]) -> str:
-    a, b = HEADS.get(kind, (0, 0))
-    order = list(names)
-    order[a], order[b] = order[b], order[a]
-    return f"({', '.join(order)})"
+    """A shape as a caller has it, by the names of its sizes."""
+    return f"({', '.join(swapped(kind, names))})"
 
 
 def lay_out_sequences(
