@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pytest
@@ -31,6 +31,7 @@ from flashgen.targets.cpu import Avx2, Avx512, Cpu
 from tests import simde
 from tests.strategies import STORAGE, Inputs
 
+T = TypeVar("T")
 TARGETS = (Avx2(), Avx512())
 QUICK = "-Og"
 """How most kernels of the tests are compiled: in a sixth less time than with -O1, through the emulation in a
@@ -102,6 +103,12 @@ def kernels(build: Build, wanted: tuple[tuple[Problem, Schedule], ...]) -> list[
         for part, library in zip(parts, libraries, strict=True)
         for problem, schedule in part
     ]
+
+
+def sample(build: Build, wanted: Sequence[T], every: int) -> Sequence[T]:
+    """Some of what is to be compiled through the emulation, which takes a compiler several times as long, and
+    all of it otherwise."""
+    return wanted[::every] if build.emulates else wanted
 
 
 def together(part: Sequence[tuple[Problem, Schedule]], target: Cpu) -> str:

@@ -22,6 +22,8 @@ from flashgen.runtime.cpu import CpuKernel
 from tests.strategies import STORAGE, Inputs, make_inputs
 from tests.tensor import Tensor
 
+EACH = [name for name in LAYOUTS if name != "dense"]
+"""The layouts in which sequences differ."""
 Results = list[tuple[np.ndarray, np.ndarray]]
 GAP = 3
 """Heads and columns between those of the outputs, which nobody may write."""

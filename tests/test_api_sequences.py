@@ -31,7 +31,7 @@ from tests.mods import (
     element,
     of,
 )
-from tests.sequences import Sequences, make
+from tests.sequences import EACH, Sequences, make
 
 LENGTHS = [(5, 9), (0, 4), (3, 0), (1, 1), (16, 70), (2, 2)]
 EVEN = [(3, 9), (3, 0), (3, 3), (3, 70)]
@@ -68,7 +68,6 @@ def sequences(layout: str, **options: Any) -> Sequences:
 
 
 OPTIONS = {"is_causal": True, "scale": 0.3, "enable_gqa": True}
-EACH = [name for name in LAYOUTS if name != "dense"]
 each_layout = pytest.mark.parametrize("layout", EACH)
 
 

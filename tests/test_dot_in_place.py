@@ -20,7 +20,7 @@ from flashgen.runtime.cpu import CpuKernel
 from flashgen.schedule import Schedule
 from flashgen.targets import find
 from flashgen.targets.cpu import Cpu
-from tests.compiled import TARGETS, Build, around, call, combinations, kernels, library, pairwise
+from tests.compiled import TARGETS, Build, around, call, combinations, kernels, library, pairwise, sample
 from tests.guarded import exit_status, place
 from tests.strategies import OFFSETS, STORAGE, make_inputs
 from tests.tensor import Tensor
@@ -196,7 +196,7 @@ def of_all_dims(target: Cpu) -> list[CpuKernel]:
         for dtype in ("float32", "float64")
     ]
     build = Build(target)
-    return kernels(build, tuple(wanted[::3] if build.emulates else wanted))
+    return kernels(build, tuple(sample(build, wanted, 3)))
 
 
 @each_target

@@ -16,7 +16,6 @@ from flashgen.interpret import Violation
 from flashgen.interpret_arrays import window
 from flashgen.ir.dialect import parse
 from flashgen.ir.memory import FetchOp
-from flashgen.layouts import LAYOUTS
 from flashgen.passes.pipeline import pipeline
 from flashgen.plan.planner import plan
 from flashgen.problem import ALIGNMENTS, Problem
@@ -75,7 +74,7 @@ def test_grouped_rows_and_parts_are_fetched(monkeypatch) -> None:
         assert got["k", 0, 1] == got["v", 0, 1] == set(range(7))
 
 
-@pytest.mark.parametrize("layout", [name for name in LAYOUTS if name != "dense"])
+@pytest.mark.parametrize("layout", sequences.EACH)
 def test_the_next_sequences_arrays_are_fetched(layout: str, monkeypatch) -> None:
     """Where each has one key head, so that what comes next is another sequence."""
     problem = Problem(D, DV, layout=layout)

@@ -15,7 +15,7 @@ from flashgen.runtime.cpu import CpuKernel
 from flashgen.schedule import Schedule
 from flashgen.targets.cpu import Cpu
 from tests import guarded
-from tests.compiled import TARGETS, Build, call, kernels, pairwise
+from tests.compiled import TARGETS, Build, call, kernels, pairwise, sample
 from tests.strategies import Inputs, make_inputs
 
 each_target = pytest.mark.parametrize("target", TARGETS, ids=lambda t: t.name)
@@ -38,7 +38,7 @@ def some(target: Cpu) -> list[CpuKernel]:
     wanted += [(problem, schedules[n]) for n, problem in enumerate(OTHERS)]
     wanted += [(problem, in_place[n % len(in_place)]) for n, problem in enumerate((*PROBLEMS, *OTHERS))]
     build = Build(target)
-    return kernels(build, tuple(wanted[::2] if build.emulates else wanted))
+    return kernels(build, tuple(sample(build, wanted, 2)))
 
 
 def inputs(problem: Problem, nq: int = 33, nk: int = 93) -> Inputs:

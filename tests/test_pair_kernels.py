@@ -15,7 +15,6 @@ import pytest
 from ml_dtypes import bfloat16
 
 from flashgen.interpret import flushed, steps
-from flashgen.layouts import LAYOUTS
 from flashgen.problem import Problem
 from flashgen.reference import attention, bound
 from flashgen.runtime.cpu import CpuKernel
@@ -240,7 +239,7 @@ def test_hostile_sizes(nq: int, nk: int) -> None:
         checked(tested, x)
 
 
-@pytest.mark.parametrize("layout", [name for name in LAYOUTS if name != "dense"])
+@pytest.mark.parametrize("layout", sequences.EACH)
 def test_sequences(layout: str) -> None:
     """Packed and in pages: those of 3 rows are never evenly spaced for a square, those of 16 always."""
     tested = kernel(BUILD, replace(PROBLEM, layout=layout), ALIKE[0])

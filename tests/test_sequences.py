@@ -17,9 +17,8 @@ from tests.compiled import TARGETS, Build, kernels
 from tests.compiled import call as call_alone
 from tests.guarded import exit_status, place
 from tests.mods import NK, SCORE, B, K, Q, constant, of
-from tests.sequences import Sequences, call, make
+from tests.sequences import EACH, Sequences, call, make
 
-EACH = [name for name in LAYOUTS if name != "dense"]
 BR, BC = 5, 40
 SCHEDULES = {
     "default": Schedule(br=BR, bc=BC),

@@ -12,13 +12,13 @@ from flashgen.plan.launch import Sizes
 from flashgen.problem import Problem
 from flashgen.schedule import FA1, FA2, Schedule
 from tests.cuda_emitted import TARGET, emitted
-from tests.sequences import make
+from tests.sequences import EACH, make
 
 LENGTHS = [(5, 9), (0, 4), (3, 0), (1, 1), (9, 18)]
 EVEN = [(5, 9), (5, 0), (5, 17)]
 
 
-@pytest.mark.parametrize("layout", [name for name in LAYOUTS if name != "dense"])
+@pytest.mark.parametrize("layout", EACH)
 @pytest.mark.parametrize("schedule", [FA2, FA1], ids=["q-outer", "kv-outer"])
 def test_kernels(layout: str, schedule: Schedule) -> None:
     """Right, and nothing is touched that is no sequence's: what lies there is NaN, outputs too."""

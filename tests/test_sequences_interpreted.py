@@ -9,9 +9,8 @@ from flashgen.layouts import LAYOUTS
 from flashgen.problem import ALIGNMENTS, Problem
 from flashgen.schedule import Schedule
 from tests.modules import COMBINATIONS, stages
-from tests.sequences import Sequences, make, run
+from tests.sequences import EACH, Sequences, make, run
 
-EACH = [name for name in LAYOUTS if name != "dense"]
 RAGGED = [(5, 9), (0, 4), (3, 0), (1, 1), (4, 8), (7, 5), (0, 0), (11, 13)]
 EVEN = [(5, 9), (5, 0), (5, 1), (5, 4), (5, 13)]
 """Lengths of queries and keys, around tiles of 4; of dense queries all are as many."""
